@@ -1,0 +1,67 @@
+# Needs Go, git, make and, unless an Envoy is at hand, Python 3. Tools go into bin/, Envoy into .cache/; both are ignored by git.
+
+GOLANGCI_LINT_VERSION  := v2.15.0
+BUF_VERSION            := v1.75.0
+PROTOC_GEN_GO_VERSION  := v1.36.12
+PROTOC_GEN_GRPC_VERSION := v1.6.2
+
+FUZZTIME  ?= 10s
+BENCHTIME ?= 1s
+KEEP      ?=
+
+BIN := $(CURDIR)/bin
+GO  ?= go
+
+# A tool's stamp carries its version, so that a new pin builds it anew.
+LINT_STAMP := $(BIN)/.golangci-lint-$(GOLANGCI_LINT_VERSION)
+BUF_STAMP  := $(BIN)/.buf-$(BUF_VERSION)
+GEN_STAMP  := $(BIN)/.protoc-gen-go-$(PROTOC_GEN_GO_VERSION)-$(PROTOC_GEN_GRPC_VERSION)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint build bench fuzz generate clean envoy
+
+help: ## print this
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## see mete at work behind a real Envoy; KEEP=1 leaves it up to play with
+	@$(GO) run ./test/demo $(if $(KEEP),-keep)
+
+test: envoy ## all tests with the race detector, the end-to-end tests with a real Envoy included
+	$(GO) test -race -timeout 9m ./...
+
+lint: $(LINT_STAMP) ## golangci-lint with the rules of .golangci.yml
+	$(BIN)/golangci-lint run ./...
+
+build: ## bin/mete and bin/metectl
+	$(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/ ./cmd/...
+
+bench: ## benchmarks; BENCHTIME=5s for steadier figures
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+
+fuzz: ## each fuzz target for FUZZTIME (10s)
+	@$(GO) run ./tools/fuzz -fuzztime $(FUZZTIME)
+
+generate: $(BUF_STAMP) $(GEN_STAMP) ## Go code from api/*.proto
+	cd api && PATH="$(BIN):$$PATH" $(BIN)/buf generate
+
+clean: ## remove what make built and fetched
+	rm -rf bin .cache dist mete-data
+
+envoy: # find an Envoy, or fetch one into .cache/
+	@$(GO) run ./test/envoy/get
+
+bin/etcdctl: tools/etcdctl/go.mod tools/etcdctl/main.go
+	cd tools/etcdctl && $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/etcdctl .
+
+$(LINT_STAMP):
+	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+	@rm -f $(BIN)/.golangci-lint-*; touch $@
+
+$(BUF_STAMP):
+	GOBIN=$(BIN) $(GO) install github.com/bufbuild/buf/cmd/buf@$(BUF_VERSION)
+	@rm -f $(BIN)/.buf-*; touch $@
+
+$(GEN_STAMP):
+	GOBIN=$(BIN) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)
+	GOBIN=$(BIN) $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GRPC_VERSION)
+	@rm -f $(BIN)/.protoc-gen-go-*; touch $@

@@ -1,0 +1,306 @@
+package authz
+
+import (
+	"time"
+
+	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/ratelimit"
+)
+
+// An attempt is one try to charge a request to its whole path.
+type attempt struct {
+	d        *Decider
+	cost     *cost
+	path     *path
+	leaf     *node
+	now      time.Time
+	at       quota.Instant
+	minute   time.Time
+	patience *patience
+
+	refused     bool
+	short       <-chan struct{} // a lease that the request has to wait for
+	denied      bool            // etcd is away and a limit says deny
+	unavailable bool            // etcd is away and a limit says allow
+}
+
+// run charges the request or finds out why not. It tells whether dec holds the
+// answer; if not, the path was out of date or a lease was waited for.
+func (a *attempt) run(dec *Decision) bool {
+	if !a.path.lock() {
+		a.leaf.path.CompareAndSwap(a.path, nil)
+		return false
+	}
+	a.examine()
+	if !a.refused && !a.denied && a.short != nil {
+		a.path.unlock()
+		a.patience.wait(a.now, a.short)
+		return false
+	}
+	admitted := !a.refused && !a.denied || !a.cost.check
+	if admitted && !a.cost.dry {
+		a.charge(dec)
+	}
+	a.describe(dec, !admitted)
+	a.path.unlock()
+	a.settleOutcome(dec, admitted)
+	if a.patience.waited {
+		a.d.waited(a.d.now().Sub(a.patience.since))
+	}
+	return true
+}
+
+// examine looks at every limit without taking anything. Buckets are looked at
+// first, so that no lease is asked for on behalf of a request that a bucket
+// refuses.
+func (a *attempt) examine() {
+	for i := range a.path.steps {
+		s := &a.path.steps[i]
+		for j := range s.terms.Limits {
+			l := &s.terms.Limits[j]
+			if l.Kind != plan.Rate || l.Unlimited || !l.Charged {
+				continue
+			}
+			if units := a.cost.units(l); units > 0 && !s.slots[j].bucket.Has(a.at.Mono, a.wanted(units)) {
+				a.refused = true
+			}
+		}
+	}
+	for i := range a.path.steps {
+		s := &a.path.steps[i]
+		for j := range s.terms.Limits {
+			l := &s.terms.Limits[j]
+			if l.Kind != plan.Quota || !l.Charged {
+				continue
+			}
+			if units := a.cost.units(l); units > 0 {
+				a.examineQuota(s, l, s.slots[j], units)
+			}
+		}
+	}
+}
+
+// wanted returns how much must be there: a dry request asks for anything at all.
+func (a *attempt) wanted(units int64) int64 {
+	if a.cost.dry {
+		return 1
+	}
+	return units
+}
+
+func (a *attempt) examineQuota(s *step, l *plan.EffectiveLimit, slot *slot, units int64) {
+	if a.cost.dry {
+		a.refused = a.refused || !a.anyLeft(slot)
+		return
+	}
+	purse := a.purse(s, slot)
+	switch purse.Room(a.at, units) {
+	case quota.Fits:
+	case quota.Spent:
+		a.refused = true
+	case quota.Short:
+		switch {
+		case !a.cost.check: // charged whatever there is
+		case a.d.keeper.Away(a.at) || a.patience.over:
+			purse.Await(units) // the keeper goes on trying behind our back
+			if a.choice(l) == plan.Deny {
+				a.denied = true
+			} else {
+				a.unavailable = true
+			}
+		case !a.refused:
+			a.short = purse.Await(units)
+		}
+	}
+}
+
+// anyLeft tells whether a quota has anything left, without opening a purse: a
+// check takes no lease (case C046).
+func (a *attempt) anyLeft(slot *slot) bool {
+	if slot.terms.Counts {
+		return true
+	}
+	if slot.purse == nil || !slot.window.Holds(a.minute) {
+		return slot.terms.Ceiling > 0
+	}
+	return slot.purse.Left(a.at) > 0
+}
+
+// choice returns what happens to l while etcd is away (A56, A62).
+func (a *attempt) choice(l *plan.EffectiveLimit) plan.Choice {
+	if a.cost.choice != plan.ChoiceUnset {
+		return a.cost.choice
+	}
+	return l.OnUnavailable
+}
+
+// purse returns the purse of the window that the request belongs to. A window that
+// is over is closed, never reset (Q48).
+func (a *attempt) purse(s *step, slot *slot) *quota.Purse {
+	if slot.purse != nil && slot.window.Holds(a.minute) {
+		return slot.purse
+	}
+	if slot.purse != nil {
+		slot.purse.Close()
+	}
+	slot.window = slot.calendar.Window(a.minute)
+	key := quota.Key{
+		Root: a.path.root(), Tenant: s.node.tenant, Limit: slot.limit.Name, Window: slot.window.ID,
+	}
+	slot.purse = a.d.keeper.Open(key, slot.window, slot.terms, &s.node.mu)
+	slot.purse.SetTerms(a.at, slot.terms)
+	return slot.purse
+}
+
+// charge takes everything. Nothing can refuse any more.
+func (a *attempt) charge(dec *Decision) {
+	for i := range a.path.steps {
+		s := &a.path.steps[i]
+		for j := range s.terms.Limits {
+			l := &s.terms.Limits[j]
+			if !l.Charged {
+				continue
+			}
+			units := a.cost.units(l)
+			switch {
+			case units == 0 || l.Kind == plan.Rate && l.Unlimited:
+			case l.Kind == plan.Rate && a.cost.check:
+				s.slots[j].bucket.Take(a.at.Mono, units)
+				dec.charges = append(dec.charges, charge{node: s.node, bucket: s.slots[j], n: units})
+			case l.Kind == plan.Quota:
+				purse := s.slots[j].purse
+				uncovered := purse.Charge(a.at, units)
+				dec.charges = append(dec.charges, charge{node: s.node, purse: purse, n: units, uncovered: uncovered})
+				if uncovered > 0 && a.unavailable {
+					a.d.stats.overshoot(quota.UnavailableStore, uncovered)
+				}
+			}
+		}
+	}
+}
+
+// describe notes the state of every limit as the request leaves it, the leaf's
+// first.
+func (a *attempt) describe(dec *Decision, refused bool) {
+	for i := len(a.path.steps) - 1; i >= 0; i-- {
+		s := &a.path.steps[i]
+		for j := range s.terms.Limits {
+			l := &s.terms.Limits[j]
+			units := a.cost.units(l)
+			if !l.Charged || units == 0 || l.Unlimited {
+				continue
+			}
+			state := LimitState{Limit: l, Tenant: s.node.tenant, Plan: s.terms.Plan, Leaf: i == len(a.path.steps)-1, Asked: units}
+			if l.Kind == plan.Rate {
+				a.describeRate(&state, &s.slots[j].bucket, refused)
+			} else {
+				a.describeQuota(&state, s.slots[j], refused)
+			}
+			dec.Limits = append(dec.Limits, state)
+		}
+		if dec.UpgradeURL == "" {
+			dec.UpgradeURL = s.terms.UpgradeURL
+		}
+	}
+}
+
+func (a *attempt) describeRate(state *LimitState, b *ratelimit.Bucket, refused bool) {
+	state.Window = state.Limit.Window
+	state.Left = b.Left(a.at.Mono)
+	wanted := a.wanted(state.Asked)
+	state.Refused = refused && a.refused && !b.Has(a.at.Mono, wanted)
+	wait := b.UntilFull(a.at.Mono)
+	if state.Refused || state.Left == 0 {
+		wait = b.Wait(a.at.Mono, wanted)
+	}
+	if state.Reset = wait; wait == ratelimit.Never {
+		state.Reset = -1
+	}
+}
+
+func (a *attempt) describeQuota(state *LimitState, slot *slot, refused bool) {
+	window := slot.window
+	if slot.purse == nil || !window.Holds(a.minute) {
+		window = slot.calendar.Window(a.minute)
+		state.Left = state.Limit.Amount
+	} else {
+		state.Used = slot.purse.Used()
+		state.Left = slot.purse.Left(a.at)
+		if over := state.Used - state.Limit.Amount; over > 0 && !state.Limit.WhenUsedUp.Count {
+			state.GraceLeft = max(0, slot.terms.Ceiling-state.Used)
+		}
+		state.Refused = refused && a.refused && a.spent(slot, state.Asked)
+	}
+	if refused && a.cost.dry {
+		state.Refused = !a.anyLeft(slot)
+	}
+	state.WindowID, state.ResetsAt, state.Window = window.ID, window.End, window.End.Sub(window.Start)
+	state.Reset = window.RetryAfter(a.now)
+	if state.Refused && state.Asked > slot.terms.Ceiling && state.Limit.Amount > 0 {
+		state.Reset = -1 // more than the whole quota: waiting cannot help
+	}
+}
+
+func (a *attempt) spent(slot *slot, units int64) bool {
+	return slot.purse.Room(a.at, units) == quota.Spent
+}
+
+// settleOutcome says in one word what happened, and how long to wait.
+func (a *attempt) settleOutcome(dec *Decision, admitted bool) {
+	if admitted {
+		dec.Outcome = a.admission(dec)
+		return
+	}
+	if !a.refused {
+		dec.Outcome = Unavailable
+		dec.RetryAfter = a.d.keeper.AwayFor(a.at)
+		return
+	}
+	for i := range dec.Limits {
+		if dec.Limits[i].Refused && (dec.Worst < 0 || longer(&dec.Limits[i], &dec.Limits[dec.Worst])) {
+			dec.Worst = i
+		}
+	}
+	dec.Outcome = RateLimited
+	if dec.Worst < 0 {
+		return
+	}
+	worst := &dec.Limits[dec.Worst]
+	dec.RetryAfter = max(0, worst.Reset)
+	switch {
+	case worst.Reset < 0 && worst.Limit.Amount > 0:
+		dec.Outcome = RequestTooLarge
+	case worst.Limit.Kind == plan.Quota:
+		dec.Outcome = QuotaExceeded
+	}
+}
+
+// longer tells whether a's wait is longer than b's; one that never ends is longest.
+func longer(a, b *LimitState) bool {
+	if a.Reset < 0 || b.Reset < 0 {
+		return a.Reset < 0 && b.Reset >= 0
+	}
+	return a.Reset > b.Reset
+}
+
+// admission returns how a request was admitted.
+func (a *attempt) admission(dec *Decision) Outcome {
+	outcome := Allowed
+	if a.unavailable {
+		outcome = UnavailableAllowed
+	}
+	for i := range dec.Limits {
+		l := &dec.Limits[i]
+		if l.Limit.Kind != plan.Quota || l.Used <= l.Limit.Amount {
+			continue
+		}
+		switch {
+		case l.Limit.WhenUsedUp.Count || !a.cost.check:
+			outcome = CountedOver
+		case l.Limit.WhenUsedUp.Grace > 0 && outcome == Allowed:
+			outcome = Grace
+		}
+	}
+	return outcome
+}

@@ -1,0 +1,226 @@
+package authz
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/quota"
+)
+
+// Config is what a Decider is made of.
+type Config struct {
+	Keeper *quota.Keeper
+	// Now reads the clocks, for what is decided after a wait.
+	Now func() time.Time
+	// MaxTenants is about how many tenants' buckets are kept: 40,000 unless set
+	// (R31).
+	MaxTenants int
+	// Waited is told how long a request waited for a lease. May be nil.
+	Waited func(time.Duration)
+}
+
+// A Decider decides requests. It is safe for concurrent use.
+type Decider struct {
+	keeper  *quota.Keeper
+	now     func() time.Time
+	waited  func(time.Duration)
+	active  *active
+	current atomic.Pointer[current]
+	stats   *stats
+}
+
+// New returns a Decider that has no documents yet: it answers NotReady.
+func New(cfg Config) *Decider {
+	if cfg.MaxTenants <= 0 {
+		cfg.MaxTenants = 40_000
+	}
+	if cfg.Waited == nil {
+		cfg.Waited = func(time.Duration) {}
+	}
+	d := &Decider{
+		keeper: cfg.Keeper, now: cfg.Now, waited: cfg.Waited,
+		active: newActive(cfg.Keeper, cfg.MaxTenants), stats: newStats(),
+	}
+	d.current.Store(&current{replicas: 1})
+	return d
+}
+
+// SetSnapshot makes every request from now on see s. A request that is being
+// decided goes on with what it saw.
+func (d *Decider) SetSnapshot(s *plan.Snapshot) {
+	d.replace(func(c *current) { c.snapshot = s })
+}
+
+// SetReplicas tells how many replicas are live, this one included: split limits
+// are shared out anew (R24, R25).
+func (d *Decider) SetReplicas(n int) {
+	d.keeper.SetReplicas(n)
+	d.replace(func(c *current) { c.replicas = max(1, n) })
+}
+
+func (d *Decider) replace(change func(*current)) {
+	for {
+		old := d.current.Load()
+		next := *old
+		change(&next)
+		next.generation++
+		if d.current.CompareAndSwap(old, &next) {
+			return
+		}
+	}
+}
+
+// Ready tells whether documents have been read.
+func (d *Decider) Ready() bool { return d.current.Load().snapshot != nil }
+
+// Decide fills dec, which must be Reset, with the answer to req at now. It waits
+// for a lease at most as long as the keeper says, never past ctx's deadline, and
+// returns at once when ctx ends: then dec is Undecided and nothing is charged.
+func (d *Decider) Decide(ctx context.Context, now time.Time, req *Request, dec *Decision) {
+	dec.ID = NewID(now)
+	d.decide(ctx, now, req, dec)
+	d.stats.count(dec)
+}
+
+func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *Decision) {
+	patience := newPatience(ctx, d.keeper, now)
+	defer patience.stop()
+	for {
+		cur := d.current.Load()
+		if cur.snapshot == nil {
+			dec.Outcome, dec.Why = NotReady, "no documents have been read from etcd yet"
+			return
+		}
+		if d.decideUnder(cur, now, req, dec, &patience) {
+			return
+		}
+		id := dec.ID // the documents or the purses changed: decide anew
+		dec.Reset()
+		dec.ID = id
+		if patience.gone() {
+			return
+		}
+		now = d.now()
+	}
+}
+
+// decideUnder decides req under one snapshot. It tells whether dec holds the
+// answer; if not, the caller decides anew.
+func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *Decision, patience *patience) bool {
+	app := findApp(cur.snapshot, req)
+	if app == nil {
+		dec.Outcome, dec.Why = NoApp, "no app has this name, domain or host"
+		return true
+	}
+	dec.App = app
+	caller, charged := d.identify(cur.snapshot, app, now, req, dec)
+	if !charged {
+		return true
+	}
+	p := price(cur.snapshot, app, req, &caller)
+	if p.rule != nil {
+		dec.Route = p.rule.Name
+	}
+	if !p.meter && !p.check {
+		dec.Outcome = Exempt
+		return true
+	}
+	at := d.keeper.Instant(now)
+	leaf := d.active.node(caller.tenant, at)
+	dec.Tenant = leaf.tenant // the caller's name may point into a buffer
+	path := d.path(cur, app, leaf, now, at)
+	if path.refusesUnknown(app, dec) || path.broken(app, &p, dec) {
+		return true
+	}
+	a := attempt{d: d, cost: &p, path: path, leaf: leaf, now: now, at: at, minute: minute(now, req.Start), patience: patience}
+	return a.run(dec)
+}
+
+// findApp returns the app that req is for: by name, by rate limit domain, by host,
+// or the only one there is.
+func findApp(s *plan.Snapshot, req *Request) *plan.App {
+	switch {
+	case req.App != "":
+		return s.App(req.App)
+	case req.Domain != "":
+		return s.AppForDomain(req.Domain)
+	}
+	if app := s.AppForHost(req.Host); app != nil {
+		return app
+	}
+	return s.SoleApp()
+}
+
+// refusesUnknown answers for a tenant that nobody declared, that no default plan
+// covers, or that belongs to another app.
+func (p *path) refusesUnknown(app *plan.App, dec *Decision) bool {
+	t := p.terms
+	switch {
+	case t.Foreign:
+		dec.Why = "the tenant belongs to another app"
+	case !t.Known && app.Defaults.Plan == "" && t.Broken == "":
+		dec.Why = "no tenant of this name is declared and the app has no default plan"
+	default:
+		return false
+	}
+	dec.Outcome = TenantUnknown
+	if app.Identity.WithoutTenant == plan.Allow {
+		dec.Outcome = Exempt // without a plan there is no limit (R13)
+	}
+	return true
+}
+
+// broken answers for a tenant whose terms cannot be known: that is never "no
+// limit" (case C004), it is as if etcd were away.
+func (p *path) broken(app *plan.App, c *cost, dec *Decision) bool {
+	if p.terms.Broken == "" {
+		return false
+	}
+	dec.Why = p.terms.Broken
+	choice := c.choice
+	if choice == plan.ChoiceUnset {
+		choice = app.Defaults.OnUnavailable
+	}
+	dec.Outcome = UnavailableAllowed
+	if choice == plan.Deny {
+		dec.Outcome = Unavailable
+	}
+	return true
+}
+
+// maxSkew is how far Envoy's clock may be from ours for the start of a request to
+// be believed.
+const maxSkew = 5 * time.Minute
+
+// minute returns the instant that decides the window of a request (A17).
+func minute(now, start time.Time) time.Time {
+	if d := now.Sub(start); start.IsZero() || d > maxSkew || d < -maxSkew {
+		start = now
+	}
+	return quota.EndOfMinute(start)
+}
+
+// GiveBack undoes what dec charged, for an answer that nobody will hear. A repeat
+// changes nothing.
+func (d *Decider) GiveBack(now time.Time, dec *Decision) {
+	at := d.keeper.Instant(now)
+	for _, c := range dec.charges {
+		c.node.mu.Lock()
+		if c.purse != nil {
+			c.purse.Refund(at, c.n, c.uncovered)
+		} else {
+			c.bucket.bucket.Give(at.Mono, c.n)
+		}
+		c.node.mu.Unlock()
+	}
+	dec.charges = dec.charges[:0]
+}
+
+// Stats returns the counts of decisions and of kept tenants.
+func (d *Decider) Stats() Stats {
+	s := d.stats.read()
+	s.Tenants, s.Evicted = d.active.count.Load(), d.active.drops.Load()
+	return s
+}

@@ -1,0 +1,146 @@
+package authz
+
+import (
+	"time"
+
+	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/quota"
+)
+
+// An Outcome is the kind of answer.
+type Outcome int
+
+// The outcomes. Undecided is the zero value and is answered like an error:
+// nobody is let through because nothing was decided.
+const (
+	Undecided Outcome = iota
+
+	Allowed     // charged to everything
+	Exempt      // a route or class that costs nothing, or an anonymous caller that the app lets through
+	Grace       // past the amount, inside the grace band (C4)
+	CountedOver // past the amount of a limit that only counts
+	// UnavailableAllowed: etcd did not answer and the limit says allow (A57).
+	UnavailableAllowed
+
+	RateLimited     // 429
+	QuotaExceeded   // 429
+	RequestTooLarge // 429, without Retry-After: asks for more than the whole limit
+	Unauthenticated // 401: no credential, or a bad one
+	TenantUnknown   // 403: identity.without_tenant is deny
+	Unavailable     // 503: etcd did not answer and the limit says deny (A60)
+
+	NoApp    // no app has this name, host or domain
+	NotReady // no documents have been read yet
+)
+
+// Admits tells whether the request goes on.
+func (o Outcome) Admits() bool {
+	switch o {
+	case Allowed, Exempt, Grace, CountedOver, UnavailableAllowed:
+		return true
+	case Undecided, RateLimited, QuotaExceeded, RequestTooLarge, Unauthenticated, TenantUnknown, Unavailable, NoApp, NotReady:
+	}
+	return false
+}
+
+// Error returns the word for o in refusal bodies and metrics (standards.md 1.3).
+func (o Outcome) Error() string {
+	switch o {
+	case RateLimited:
+		return "rate_limited"
+	case QuotaExceeded:
+		return "quota_exceeded"
+	case RequestTooLarge:
+		return "request_too_large"
+	case Unauthenticated:
+		return "unauthenticated"
+	case TenantUnknown:
+		return "tenant_unknown"
+	case Unavailable:
+		return "quota_unavailable"
+	case NoApp:
+		return "app_unknown"
+	case NotReady:
+		return "not_ready"
+	case Undecided:
+		return "undecided"
+	case Allowed:
+		return "allowed"
+	case Exempt:
+		return "exempt"
+	case Grace:
+		return "grace"
+	case CountedOver:
+		return "counted_over"
+	case UnavailableAllowed:
+		return "unavailable_allow"
+	}
+	return "undecided"
+}
+
+// A Decision is the answer to one request. Callers may reuse one after Reset.
+type Decision struct {
+	ID      ID
+	Outcome Outcome
+	// Why is a sentence for the operator where nothing could be decided or
+	// where the caller is refused for who it is. It holds no secret.
+	Why string
+
+	App       *plan.App // nil if none was found
+	Tenant    string    // verified; "" for anonymous callers
+	Principal string
+	Class     string
+	Route     string // name of the rule that matched
+
+	// Limits are all limits that the request was measured by, in path order,
+	// the leaf's first, each node's in the order of its plan.
+	Limits []LimitState
+	// Worst is the index in Limits of the refused limit with the longest wait,
+	// which Retry-After follows; -1 if none refused.
+	Worst int
+	// RetryAfter is how long to wait; 0 where waiting cannot help.
+	RetryAfter time.Duration
+
+	UpgradeURL string
+
+	charges []charge // what GiveBack gives back
+}
+
+// A LimitState is one limit as the request left it.
+type LimitState struct {
+	Limit  *plan.EffectiveLimit
+	Tenant string // the node
+	Plan   string // of the node; "": none
+	Leaf   bool   // the node is the caller itself
+
+	Asked   int64
+	Refused bool
+	// Left is what is left after the request, never below 0. Used is what is
+	// used of a quota, by all replicas as far as this one knows.
+	Left, Used int64
+	// GraceLeft is what is left of the grace band once Left is 0.
+	GraceLeft int64
+	// Reset is, for a limit that has run out, the time until the request would
+	// fit; for another bucket the time until it is full; for another quota the
+	// time until it resets. Below 0: unknown or never.
+	Reset time.Duration
+	// Window is the length of the window: of a rate its written window, of a
+	// quota the true length of the running one.
+	Window   time.Duration
+	ResetsAt time.Time // of a quota; zero for rates
+	WindowID string    // of a quota
+}
+
+// Reset makes d the zero Decision, keeping its memory.
+func (d *Decision) Reset() {
+	*d = Decision{Limits: d.Limits[:0], charges: d.charges[:0], Worst: -1}
+}
+
+// A charge is one thing that was taken.
+type charge struct {
+	node      *node
+	bucket    *slot        // of a rate
+	purse     *quota.Purse // of a quota
+	n         int64
+	uncovered int64 // of n, that no lease covered
+}

@@ -1,0 +1,201 @@
+package authz
+
+import (
+	"crypto/sha256"
+	"strings"
+	"time"
+
+	"github.com/meteproject/mete/plan"
+)
+
+// jwtNamespace is where Envoy's jwt_authn filter leaves verified claims.
+const jwtNamespace = "envoy.filters.http.jwt_authn"
+
+// jwtPayload is the payload_in_metadata name that claims are looked for under; a
+// claim is also found at the top of the namespace.
+const jwtPayload = "payload"
+
+// maxTenantName is the longest name that a caller may bring.
+const maxTenantName = 256
+
+// A caller is who sent a request, once verified.
+type caller struct {
+	tenant    string
+	principal string
+	class     *plan.Class // nil: the app has no class that fits
+	key       string      // the API key presented, for class rules; never kept
+}
+
+// identify finds out who calls. It tells whether the caller is to be charged; if
+// not, dec holds the answer.
+//
+// The first source that the request has anything for decides, so a bad key is
+// never helped by a header that anybody can send.
+func (d *Decider) identify(snap *plan.Snapshot, app *plan.App, now time.Time, req *Request, dec *Decision) (caller, bool) {
+	var c caller
+	if req.Tenant != "" {
+		c.tenant = req.Tenant
+	} else if !d.present(snap, app, now, req, dec, &c) {
+		return c, false
+	}
+	if len(c.tenant) > maxTenantName {
+		dec.Outcome, dec.Why = Unauthenticated, "the tenant's name is longer than 256 bytes"
+		return c, false
+	}
+	if c.principal == "" {
+		c.principal = first(app.Identity.Principal, req)
+	}
+	if c.class == nil {
+		c.class = classify(app, req, c.key)
+	}
+	dec.Tenant, dec.Principal = c.tenant, c.principal
+	if c.class != nil {
+		dec.Class = c.class.Name
+	}
+	return c, true
+}
+
+// present looks for a credential or a trusted name in req.
+func (d *Decider) present(snap *plan.Snapshot, app *plan.App, now time.Time, req *Request, dec *Decision, c *caller) bool {
+	for i := range app.Identity.Tenant {
+		source := &app.Identity.Tenant[i]
+		value, ok := lookup(source, req)
+		if !ok || value == "" {
+			continue // an empty value is no identity (case C028)
+		}
+		if source.Kind != plan.SourceAPIKey {
+			c.tenant = value
+			return true
+		}
+		return authenticate(snap, app, now, value, dec, c)
+	}
+	if app.Identity.WithoutTenant == plan.Allow {
+		dec.Outcome = Exempt // anonymous: no limit, no shared bucket (R14)
+		return false
+	}
+	dec.Outcome, dec.Why = Unauthenticated, "the request carries no identity that this app knows"
+	return false
+}
+
+// authenticate looks an API key up by its hash. The work does not depend on
+// whether the key exists, and the key goes nowhere.
+func authenticate(snap *plan.Snapshot, app *plan.App, now time.Time, key string, dec *Decision, c *caller) bool {
+	cred := snap.Credential(plan.Hash(sha256.Sum256([]byte(key))))
+	switch {
+	case cred == nil:
+		dec.Outcome, dec.Why = Unauthenticated, "the API key is not known"
+		return false
+	case cred.Disabled:
+		dec.Outcome, dec.Why = Unauthenticated, "the API key is disabled"
+		return false
+	case !cred.Expires.IsZero() && !now.Before(cred.Expires):
+		dec.Outcome, dec.Why = Unauthenticated, "the API key has expired"
+		return false
+	}
+	c.tenant, c.principal, c.key = cred.Tenant, cred.Principal, key
+	if cred.Class != "" {
+		c.class = classNamed(app, cred.Class)
+	}
+	return true
+}
+
+// first returns the value of the first source that req has one for.
+func first(sources []plan.Source, req *Request) string {
+	for i := range sources {
+		if value, ok := lookup(&sources[i], req); ok && value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
+// lookup returns what req has for a source.
+func lookup(s *plan.Source, req *Request) (string, bool) {
+	switch s.Kind {
+	case plan.SourceAPIKey:
+		return apiKey(s.Name, req)
+	case plan.SourceRequestHeader:
+		return req.Header(s.Name)
+	case plan.SourceJWTClaim:
+		return claim(req, s.Path)
+	case plan.SourceMetadata:
+		if req.Metadata == nil {
+			return "", false
+		}
+		return req.Metadata.Lookup(s.Name, s.Path)
+	case plan.SourcePeerSPIFFE:
+		return req.Peer, req.Peer != "" && plan.MatchPattern(s.Name, req.Peer)
+	case plan.SourceContextExtension:
+		return req.Extension(s.Name)
+	case plan.SourceNone:
+	}
+	return "", false
+}
+
+// apiKey returns the key in a header; in Authorization, the Bearer token (RFC
+// 6750). Another scheme there is no API key.
+func apiKey(header string, req *Request) (string, bool) {
+	value, ok := req.Header(header)
+	if !ok || header != "authorization" {
+		return value, ok
+	}
+	const scheme = "bearer "
+	if len(value) < len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme) {
+		return "", false
+	}
+	return strings.TrimSpace(value[len(scheme):]), true
+}
+
+// claim returns a verified claim: from the payload, or from the top of the
+// namespace for filters that put single claims there.
+func claim(req *Request, path []string) (string, bool) {
+	if req.Metadata == nil {
+		return "", false
+	}
+	var buf [8]string
+	under := append(append(buf[:0], jwtPayload), path...)
+	if value, ok := req.Metadata.Lookup(jwtNamespace, under); ok {
+		return value, true
+	}
+	return req.Metadata.Lookup(jwtNamespace, path)
+}
+
+// classify returns the first class whose conditions all hold.
+func classify(app *plan.App, req *Request, key string) *plan.Class {
+	for i := range app.Identity.Classes {
+		if c := &app.Identity.Classes[i]; fits(c, req, key) {
+			return c
+		}
+	}
+	return nil
+}
+
+func fits(c *plan.Class, req *Request, key string) bool {
+	if len(c.CredentialPrefix) > 0 && !hasPrefix(key, c.CredentialPrefix) {
+		return false
+	}
+	if c.JWTClaimPresent != nil {
+		if _, ok := claim(req, c.JWTClaimPresent); !ok {
+			return false
+		}
+	}
+	return c.PeerSPIFFE == "" || req.Peer != "" && plan.MatchPattern(c.PeerSPIFFE, req.Peer)
+}
+
+func hasPrefix(key string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(key, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func classNamed(app *plan.App, name string) *plan.Class {
+	for i := range app.Identity.Classes {
+		if app.Identity.Classes[i].Name == name {
+			return &app.Identity.Classes[i]
+		}
+	}
+	return nil
+}

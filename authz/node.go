@@ -1,0 +1,178 @@
+package authz
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/ratelimit"
+)
+
+// A node is what this replica keeps of one tenant: its buckets and purses.
+type node struct {
+	tenant string
+	used   atomic.Int64 // second of the last request, for eviction
+	path   atomic.Pointer[path]
+
+	mu sync.Mutex // guards what follows, the purses of the slots included
+	// generation of the snapshot that the slots were last made to follow.
+	generation uint64
+	dead       bool // evicted: a path that leads here has to be built anew
+	slots      []*slot
+}
+
+// A slot is one limit of a node: a bucket or a purse.
+type slot struct {
+	limit *plan.EffectiveLimit
+
+	bucket ratelimit.Bucket // of a rate
+
+	calendar quota.Calendar // of a quota
+	terms    *quota.Terms
+	window   quota.Window
+	purse    *quota.Purse // of window; nil until the first charge
+}
+
+// follow makes n's slots follow terms, unless newer ones have been followed, and
+// returns them in the order of the terms. The caller holds n's lock.
+func (n *node) follow(k *quota.Keeper, generation uint64, now quota.Instant, terms *plan.NodeTerms, app *plan.App, replicas int) []*slot {
+	slots := make([]*slot, len(terms.Limits))
+	for i := range terms.Limits {
+		l := &terms.Limits[i]
+		s := n.slot(l)
+		if s == nil || s.limit.Kind != l.Kind {
+			s = &slot{}
+			if l.Kind == plan.Rate {
+				s.bucket = ratelimit.NewBucket(rate(l, replicas), now.Mono)
+			}
+		}
+		s.follow(now, terms, l, app, replicas)
+		slots[i] = s
+	}
+	n.leave(slots)
+	n.slots, n.generation = slots, generation
+	return slots
+}
+
+// slot returns the slot of a limit by its name, or nil.
+func (n *node) slot(l *plan.EffectiveLimit) *slot {
+	for _, s := range n.slots {
+		if s.limit.Name == l.Name {
+			return s
+		}
+	}
+	return nil
+}
+
+// leave closes the purses of slots that are no longer among the new ones.
+func (n *node) leave(slots []*slot) {
+	for _, old := range n.slots {
+		kept := false
+		for _, s := range slots {
+			kept = kept || s == old
+		}
+		if !kept && old.purse != nil {
+			old.purse.Close()
+		}
+	}
+}
+
+// follow makes s follow l.
+func (s *slot) follow(now quota.Instant, terms *plan.NodeTerms, l *plan.EffectiveLimit, app *plan.App, replicas int) {
+	s.limit = l
+	if l.Kind == plan.Rate {
+		s.bucket.SetRate(now.Mono, rate(l, replicas))
+		return
+	}
+	s.terms = quotaTerms(terms, l, app)
+	calendar := quota.Calendar{Kind: calendarKind(l.Reset.Kind), Anchor: l.Reset.Anchor, Zone: l.Zone}
+	if s.purse == nil {
+		s.calendar = calendar
+		return
+	}
+	if calendar != s.calendar { // windows of another kind: another account
+		s.purse.Close()
+		s.purse, s.window, s.calendar = nil, quota.Window{}, calendar
+		return
+	}
+	s.purse.SetTerms(now, s.terms)
+}
+
+// rate returns what this replica enforces of l.
+func rate(l *plan.EffectiveLimit, replicas int) ratelimit.Rate {
+	r := ratelimit.Rate{Amount: l.Amount, Window: l.Window, Burst: l.Burst}
+	if l.Replicas == plan.Split {
+		return ratelimit.Share(r, replicas)
+	}
+	return r
+}
+
+// quotaTerms turns what the documents say of l into what a purse needs.
+func quotaTerms(terms *plan.NodeTerms, l *plan.EffectiveLimit, app *plan.App) *quota.Terms {
+	t := &quota.Terms{
+		App: app.Name, Amount: l.Amount, Ceiling: ceiling(l), Counts: l.Unlimited || l.WhenUsedUp.Count,
+		Rule: quota.LeaseRule{
+			First: l.Lease.First, MaxShare: l.Lease.MaxShare, Demand: l.Lease.Demand,
+			RenewAtUsed: l.Lease.RenewAtUsed, RenewAfter: l.Lease.RenewAfter, UsableFor: l.Lease.UsableFor,
+		},
+		Version: terms.Version, Void: terms.Void,
+		Guards: make([]quota.Guard, len(terms.Guards)),
+	}
+	for i, g := range terms.Guards {
+		t.Guards[i] = quota.Guard{Kind: string(g.Kind), Name: g.Name, Revision: g.Revision}
+	}
+	return t
+}
+
+// ceiling returns how far requests are admitted: the amount and its grace band.
+// Limits that only count are admitted as far as numbers go.
+func ceiling(l *plan.EffectiveLimit) int64 {
+	if l.Unlimited || l.WhenUsedUp.Count {
+		return quota.MaxUnits
+	}
+	const whole = 10_000 // Grace is in hundredths of a percent
+	grace := l.Amount/whole*l.WhenUsedUp.Grace + l.Amount%whole*l.WhenUsedUp.Grace/whole
+	return min(quota.MaxUnits, l.Amount+grace)
+}
+
+func calendarKind(k plan.ResetKind) quota.CalendarKind {
+	switch k {
+	case plan.CalendarHour:
+		return quota.Hour
+	case plan.CalendarDay:
+		return quota.Day
+	case plan.CalendarWeek:
+		return quota.Week
+	case plan.CalendarMonth:
+		return quota.Month
+	case plan.CalendarYear:
+		return quota.Year
+	case plan.CalendarBilling:
+		return quota.Billing
+	case plan.Cron, plan.Every, plan.AfterFirstUse:
+		// Never in a snapshot: plan refuses what this version cannot enforce.
+	}
+	return 0
+}
+
+// evictable tells whether n can be dropped without anybody noticing: every bucket
+// is full (R32) and every purse is settled. It forgets the purses as it goes, so a
+// node that turns out to be needed opens them again. The caller holds n's lock.
+func (n *node) evictable(k *quota.Keeper, now quota.Instant) bool {
+	for _, s := range n.slots {
+		if s.limit.Kind == plan.Rate && !s.bucket.Full(now.Mono) {
+			return false
+		}
+	}
+	for _, s := range n.slots {
+		if s.purse == nil {
+			continue
+		}
+		if !k.Forget(s.purse) {
+			return false
+		}
+		s.purse, s.window = nil, quota.Window{}
+	}
+	return true
+}

@@ -1,0 +1,64 @@
+package authz
+
+import "time"
+
+// A Request is what a caller of Decide knows of one request. The strings may
+// point into the caller's buffers: nothing of a Request is kept after Decide
+// returns but what the Decision copies.
+type Request struct {
+	// App is the app's name if the caller knows it; else the context extension
+	// "mete-app" tells, else Domain, else Host.
+	App string
+	// Domain is the rate limit domain, for callers that come by one (RLS). If it
+	// is set the app is the one that is bound to it, and no other.
+	Domain string
+
+	Method string
+	Host   string
+	Path   string // as received, with the query
+
+	Headers    []Field // names in lower case
+	Extensions []Field // Envoy's context extensions
+	Metadata   Metadata
+	Peer       string // principal of the verified client certificate, "" without one
+
+	// Start is when the request began by Envoy's clock; zero: unknown. It
+	// decides the window (A17).
+	Start time.Time
+
+	// Tenant is who calls, for callers that say it themselves (RLS); then no
+	// credential is looked for.
+	Tenant string
+	// Route is a rule's name, for callers that say it themselves.
+	Route string
+	// Hits multiplies what the route costs; 0 counts as 1.
+	Hits int64
+	// CheckOnly charges nothing and opens nothing: the answer tells whether
+	// anything at all is left (case C046).
+	CheckOnly bool
+}
+
+// A Field is a name and its value.
+type Field struct{ Name, Value string }
+
+// Metadata is the request metadata that Envoy's filters have verified.
+type Metadata interface {
+	// Lookup returns the value at path in a namespace as text. Only strings,
+	// whole numbers and booleans are values; ok is false for anything else.
+	Lookup(namespace string, path []string) (value string, ok bool)
+}
+
+// Header returns the first value of a header, by its lower-case name.
+func (r *Request) Header(name string) (string, bool) { return find(r.Headers, name) }
+
+// Extension returns a context extension.
+func (r *Request) Extension(name string) (string, bool) { return find(r.Extensions, name) }
+
+func find(fields []Field, name string) (string, bool) {
+	for i := range fields {
+		if fields[i].Name == name {
+			return fields[i].Value, true
+		}
+	}
+	return "", false
+}

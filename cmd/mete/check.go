@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+const (
+	// maxRefusalMemory bounds how long a raised quota may go unnoticed where
+	// the watch is slow (design 6.3).
+	maxRefusalMemory = time.Minute
+	// liableFor is the life of a replica's liable key (design 6.4).
+	liableFor = 30 * time.Minute
+)
+
+// check returns everything in s that cannot work, or nil. Each message says why.
+func (s settings) check() error {
+	var c complaints
+	c.check(s.DataDir != "", "data-dir is empty")
+	c.check(s.Name != "" && !strings.ContainsFunc(s.Name, func(r rune) bool { return r <= ' ' || r == '/' || r == 0x7f }),
+		"name %q must be a word without blanks, slashes and control characters: it is shown in lists", s.Name)
+	c.check(s.MaxStreams >= 1 && s.MaxStreams <= 1<<31-1, "max-streams %d must be from 1 to 2147483647", s.MaxStreams)
+	c.check(s.MaxTenants >= 1, "max-tenants %d must be at least 1", s.MaxTenants)
+	c.check(s.GOGC >= 1 || s.GOGC == -1, "gogc %d must be a percentage above 0, or -1 for off", s.GOGC)
+	if _, err := logLevel(s.LogLevel); err != nil {
+		c.add("log-level: %w", err)
+	}
+	s.checkTimes(&c)
+	s.checkTLS(&c)
+	s.checkEtcd(&c)
+	s.checkListeners(&c)
+	return errors.Join(c...)
+}
+
+func (s settings) checkTimes(c *complaints) {
+	c.check(s.MaxConnectionAge == 0 || s.MaxConnectionAge >= 10*time.Second,
+		"max-connection-age %v must be 0 (never) or at least 10s, or Envoy does little but reconnect", s.MaxConnectionAge)
+	c.check(s.DrainDelay >= 0, "drain-delay %v is negative", s.DrainDelay)
+	c.check(s.LeaseWait > 0, "lease-wait %v must be above 0, or no request ever gets the first units of a quota", s.LeaseWait)
+	c.check(s.UnavailableFor >= s.LeaseWait,
+		"unavailable-for %v must be at least lease-wait %v, or requests wait for an etcd that is away again and again",
+		s.UnavailableFor, s.LeaseWait)
+	c.check(s.RefusalMemory > 0, "refusal-memory %v must be above 0, or every refusal asks etcd again", s.RefusalMemory)
+	c.check(s.RefusalMemory <= maxRefusalMemory,
+		"refusal-memory %v must be at most %v, or a tenant goes on being refused long after units came back", s.RefusalMemory, maxRefusalMemory)
+	c.check(s.PresenceTTL >= 5*time.Second && s.PresenceTTL < liableFor,
+		"presence-ttl %v must be at least 5s, or a pause of this process looks like its death, and below %v, when its units are taken back",
+		s.PresenceTTL, liableFor)
+	c.check(s.PresenceTTL%time.Second == 0, "presence-ttl %v must be whole seconds: etcd counts in them", s.PresenceTTL)
+}
+
+func (s settings) checkTLS(c *complaints) {
+	c.check((s.TLSCert == "") == (s.TLSKey == ""), "tls-cert and tls-key are a pair: give both or none")
+	c.check(s.TLSClientCA == "" || s.TLSCert != "", "tls-client-ca needs tls-cert and tls-key: without TLS no client shows a certificate")
+	c.check(len(s.TLSClientSAN) == 0 || s.TLSClientCA != "", "tls-client-san needs tls-client-ca: names that nobody vouches for prove nothing")
+	for _, pattern := range s.TLSClientSAN {
+		c.check(pattern != "", "tls-client-san has an empty pattern, which no name matches")
+	}
+}
+
+func (s settings) checkEtcd(c *complaints) {
+	if len(s.EtcdEndpoints) == 0 {
+		for _, name := range []string{"etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file"} {
+			c.check(!s.given(name), "%s needs etcd-endpoints: the embedded etcd has no use for it", name)
+		}
+		return
+	}
+	c.check(!s.given("etcd-listen"), "etcd-listen has no effect with etcd-endpoints: no etcd is embedded then")
+	c.check((s.EtcdCert == "") == (s.EtcdKey == ""), "etcd-cert and etcd-key are a pair: give both or none")
+	c.check((s.EtcdUser == "") == (s.EtcdPasswordFile == ""), "etcd-user and etcd-password-file go together: give both or none (etcd takes the name in etcd-cert as user without them)")
+	for i, endpoint := range s.EtcdEndpoints {
+		s.checkEndpoint(c, i, endpoint)
+	}
+}
+
+// checkEndpoint never shows the endpoint: it may hold a password.
+func (s settings) checkEndpoint(c *complaints, i int, endpoint string) {
+	u, err := url.Parse(endpoint)
+	if err != nil || (u.Host == "" && u.Path == "") || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "unix") {
+		c.add("etcd-endpoints: entry %d must be like https://host:2379, http://host:2379 or unix:///path", i+1)
+		return
+	}
+	c.check(u.User == nil, "etcd-endpoints: entry %d holds a user or password: use etcd-user and etcd-password-file", i+1)
+	c.check(u.Scheme == "https" || (s.EtcdCA == "" && s.EtcdCert == ""), "etcd-endpoints: entry %d is not https, so etcd-ca and etcd-cert would protect nothing", i+1)
+}
+
+func (s settings) checkListeners(c *complaints) {
+	s.checkListener(c, "grpc-listen", s.GRPCListen, s.TLSCert != "", "give tls-cert and tls-key, or")
+	s.checkListener(c, "admin-listen", s.AdminListen, s.TLSCert != "", "give tls-cert and tls-key, or")
+	s.checkListener(c, "metrics-listen", s.MetricsListen, false, "metrics and probes are always plain HTTP:")
+	if len(s.EtcdEndpoints) == 0 {
+		s.checkListener(c, "etcd-listen", s.EtcdListen, false, "the embedded etcd is open to whoever reaches it:")
+	}
+	taken := map[string]string{}
+	for name, addr := range map[string]string{"grpc-listen": s.GRPCListen, "admin-listen": s.AdminListen, "metrics-listen": s.MetricsListen} {
+		if _, port, err := net.SplitHostPort(addr); err == nil && port != "0" && taken[addr] != "" {
+			c.add("%s and %s are both %s", min(name, taken[addr]), max(name, taken[addr]), addr)
+		}
+		taken[addr] = name
+	}
+}
+
+func (s settings) checkListener(c *complaints, name, addr string, secured bool, hint string) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		c.add("%s %q must be host:port", name, addr)
+		return
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		c.add("%s %q: the port must be a number from 0 to 65535", name, addr)
+		return
+	}
+	c.check(secured || s.InsecureListen || isLoopback(host),
+		"%s %s is beyond loopback without TLS: %s allow it with insecure-listen", name, addr, hint)
+}
+
+// isLoopback tells whether only this machine reaches host. A name other than
+// localhost may lead anywhere, and the empty host is every interface.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// complaints collects what is wrong, so that all of it is told at once.
+type complaints []error
+
+func (c *complaints) check(ok bool, format string, args ...any) {
+	if !ok {
+		c.add(format, args...)
+	}
+}
+
+func (c *complaints) add(format string, args ...any) { *c = append(*c, fmt.Errorf(format, args...)) }
+
+// logLevel reads a level. Levels that would silence errors are not offered.
+func logLevel(text string) (zerolog.Level, error) {
+	switch text {
+	case "debug":
+		return zerolog.DebugLevel, nil
+	case "info":
+		return zerolog.InfoLevel, nil
+	case "warn":
+		return zerolog.WarnLevel, nil
+	case "error":
+		return zerolog.ErrorLevel, nil
+	}
+	return zerolog.NoLevel, fmt.Errorf("%q is none of debug, info, warn and error", text)
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+
+	"github.com/meteproject/mete/quota"
+)
+
+// readings is what the parts tell of themselves at one moment. Keys become labels:
+// they are apps, kinds, outcomes and the like, never tenants (case C145).
+type readings struct {
+	Decisions map[decisionKey]int64
+	Overshoot map[quota.Cause]int64
+	Keeper    quota.KeeperStats
+	Rejected  map[string]int // documents by kind
+	NotAfter  map[string]time.Time
+
+	StoreUp       bool
+	Revision      int64 // of the documents that are enforced
+	CachedTenants int
+	Replicas      int
+}
+
+// decisionKey is what decisions are counted by.
+type decisionKey struct{ App, Outcome string }
+
+// metrics is what is observed as it happens, beside what the collector reads.
+type metrics struct {
+	registry *prometheus.Registry
+	decision *prometheus.HistogramVec
+	lease    prometheus.Histogram
+}
+
+// newMetrics returns a registry of its own, with all metrics but the collector's:
+// etcd registers two thousand on the default one.
+func newMetrics() *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		decision: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "mete_decision_duration_seconds",
+			Help: "Time from a question of Envoy to its answer.",
+			// 5 ms and 300 ms are lines that alerts and dashboards look at.
+			Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .3, .5, 1},
+		}, []string{"api"}),
+		lease: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "mete_lease_wait_seconds",
+			Help:    "Time that lease requests took; a request with nothing left waits as long.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .2, .3, .5, 1},
+		}),
+	}
+	b := build()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "mete_build_info", Help: "What this binary is; always 1.",
+		ConstLabels: prometheus.Labels{"version": b.Version, "commit": b.Commit, "goversion": b.Go},
+	})
+	info.Set(1)
+	m.registry.MustRegister(m.decision, m.lease, info,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) handler() http.Handler {
+	// One bad value costs one metric, not the scrape.
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+}
+
+// timed observes how long the calls of apis, by full method name, take.
+func (m *metrics) timed(apis map[string]string) grpc.UnaryServerInterceptor {
+	observers := map[string]prometheus.Observer{}
+	for method, api := range apis {
+		observers[method] = m.decision.WithLabelValues(api)
+	}
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		observer := observers[info.FullMethod]
+		if observer == nil {
+			return handle(ctx, req)
+		}
+		start := time.Now()
+		resp, err := handle(ctx, req)
+		observer.Observe(time.Since(start).Seconds())
+		return resp, err
+	}
+}
+
+// timedStore observes how long operations that ask for units take.
+type timedStore struct {
+	quota.Store
+	took prometheus.Observer
+}
+
+// Apply implements [quota.Store].
+func (s timedStore) Apply(ctx context.Context, op quota.Operation) (quota.Result, error) {
+	start := time.Now()
+	res, err := s.Store.Apply(ctx, op)
+	if op.Want > 0 {
+		s.took.Observe(time.Since(start).Seconds())
+	}
+	return res, err
+}
+
+// A collector reads the parts when Prometheus asks, so that metrics cost the
+// requests nothing.
+type collector struct {
+	read func() readings
+
+	decisions, overshoot, leases, leaseUnits, purses, rejected, notAfter *prometheus.Desc
+	storeUp, revision, tenants, replicas                                 *prometheus.Desc
+}
+
+func newCollector(read func() readings) *collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("mete_"+name, help, labels, nil)
+	}
+	return &collector{
+		read:       read,
+		decisions:  desc("decisions_total", "Decisions by app and outcome.", "app", "outcome"),
+		overshoot:  desc("overshoot_units_total", "Units used past a quota, by cause.", "cause"),
+		leases:     desc("lease_requests_total", "Operations on accounts by what came of them.", "result"),
+		leaseUnits: desc("lease_granted_units_total", "Units lent to this replica."),
+		purses:     desc("purses", "Purses by state.", "state"),
+		rejected:   desc("config_rejected_documents", "Documents whose newest edit is not enforced.", "kind"),
+		notAfter:   desc("tls_certificate_not_after_timestamp_seconds", "When the certificates in use end.", "use"),
+		storeUp:    desc("store_up", "Whether etcd answers."),
+		revision:   desc("config_revision", "Revision of etcd that the enforced documents are of."),
+		tenants:    desc("cached_tenants", "Tenants kept in memory."),
+		replicas:   desc("replicas", "Live replicas, this one included."),
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		c.decisions, c.overshoot, c.leases, c.leaseUnits, c.purses, c.rejected, c.notAfter,
+		c.storeUp, c.revision, c.tenants, c.replicas,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	r := c.read()
+	s := sink{ch}
+	for key, n := range r.Decisions {
+		s.counter(c.decisions, n, key.App, key.Outcome)
+	}
+	for _, cause := range quota.Causes() { // also those that never happened
+		s.counter(c.overshoot, r.Overshoot[cause], string(cause))
+	}
+	for result, n := range map[string]int64{
+		"granted": r.Keeper.Granted, "refused": r.Keeper.Refused, "reported": r.Keeper.Reported,
+		"stale": r.Keeper.Stale, "gone": r.Keeper.Gone, "failed": r.Keeper.Failed,
+	} {
+		s.counter(c.leases, n, result)
+	}
+	s.counter(c.leaseUnits, r.Keeper.GrantedUnits)
+	s.gauge(c.purses, float64(r.Keeper.Purses), "open")
+	s.gauge(c.purses, float64(r.Keeper.Queued), "queued")
+	s.gauge(c.purses, float64(r.Keeper.InFlight), "in_flight")
+	for kind, n := range r.Rejected {
+		s.gauge(c.rejected, float64(n), kind)
+	}
+	for use, at := range r.NotAfter {
+		s.gauge(c.notAfter, float64(at.Unix()), use)
+	}
+	s.gauge(c.storeUp, oneIf(r.StoreUp))
+	s.gauge(c.revision, float64(r.Revision))
+	s.gauge(c.tenants, float64(r.CachedTenants))
+	s.gauge(c.replicas, float64(r.Replicas))
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// sink takes the values of one scrape.
+type sink struct{ ch chan<- prometheus.Metric }
+
+func (s sink) counter(d *prometheus.Desc, n int64, labels ...string) {
+	s.send(d, prometheus.CounterValue, float64(n), labels)
+}
+
+func (s sink) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	s.send(d, prometheus.GaugeValue, v, labels)
+}
+
+func (s sink) send(d *prometheus.Desc, t prometheus.ValueType, v float64, labels []string) {
+	for i := range labels {
+		labels[i] = strings.ToValidUTF8(labels[i], "\uFFFD")
+	}
+	m, err := prometheus.NewConstMetric(d, t, v, labels...)
+	if err != nil {
+		m = prometheus.NewInvalidMetric(d, err)
+	}
+	s.ch <- m
+}

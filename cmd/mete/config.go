@@ -1,0 +1,90 @@
+package main
+
+import (
+	"time"
+)
+
+// config holds every setting of mete serve. It is the one source of the flags, of
+// the environment variables (METE_ and the name in capitals), of the keys of the
+// file and of what mete config print shows. Plans are not in it: they live in etcd.
+//
+// Listen addresses may have port 0; the ports in use are in addresses.json.
+type config struct {
+	DataDir string `name:"data-dir" help:"directory of the embedded etcd, the journal and addresses.json"`
+	Name    string `name:"name" help:"name of this replica, for people (default: the host name)"`
+
+	GRPCListen    string `name:"grpc-listen" help:"address of the gRPC API that Envoy calls"`
+	AdminListen   string `name:"admin-listen" help:"address of the admin API"`
+	MetricsListen string `name:"metrics-listen" help:"address of metrics and probes, always plain HTTP"`
+	// InsecureListen allows addresses beyond loopback where callers prove
+	// nothing and anybody on the way can read and write.
+	InsecureListen bool `name:"insecure-listen" help:"allow listening beyond loopback without TLS"`
+
+	EtcdListen       string   `name:"etcd-listen" help:"client address of the embedded etcd"`
+	EtcdEndpoints    []string `name:"etcd-endpoints" help:"addresses of an etcd cluster; none: etcd is embedded"`
+	EtcdCA           string   `name:"etcd-ca" help:"file with the certificate authority of the etcd cluster"`
+	EtcdCert         string   `name:"etcd-cert" help:"file with the client certificate for the etcd cluster"`
+	EtcdKey          string   `name:"etcd-key" help:"file with the key of etcd-cert"`
+	EtcdUser         string   `name:"etcd-user" help:"etcd user"`
+	EtcdPasswordFile string   `name:"etcd-password-file" help:"file with the password of etcd-user"`
+
+	TLSCert      string   `name:"tls-cert" help:"file with the certificate of the gRPC and admin APIs, reread when it changes"`
+	TLSKey       string   `name:"tls-key" help:"file with the key of tls-cert"`
+	TLSClientCA  string   `name:"tls-client-ca" help:"file with the authority that client certificates must come from"`
+	TLSClientSAN []string `name:"tls-client-san" help:"patterns, one of which a name of the client certificate must match; * stands for any run of characters"`
+
+	// MaxStreams bounds what one Envoy worker may have under way.
+	MaxStreams int `name:"max-streams" help:"requests and streams under way on one gRPC connection"`
+	// MaxConnectionAge makes Envoys spread over new replicas (P32).
+	MaxConnectionAge time.Duration `name:"max-connection-age" help:"age at which a gRPC connection is asked to close; 0: never"`
+	DrainDelay       time.Duration `name:"drain-delay" help:"time between turning unready and refusing connections at a stop"`
+
+	LeaseWait      time.Duration `name:"lease-wait" help:"how long a request waits for its first lease"`
+	UnavailableFor time.Duration `name:"unavailable-for" help:"how long on_unavailable decides without waiting after a failed lease request"`
+	RefusalMemory  time.Duration `name:"refusal-memory" help:"how long nothing left is remembered"`
+	MaxTenants     int           `name:"max-tenants" help:"recently active tenants kept in memory"`
+	PresenceTTL    time.Duration `name:"presence-ttl" help:"time after which a silent replica's rate shares are divided anew"`
+
+	LogLevel string `name:"log-level" help:"debug, info, warn or error"`
+	Pprof    bool   `name:"pprof" help:"serve /debug/pprof on metrics-listen to loopback callers"`
+	// GOGC of 400 trades memory for processor time: what lives long is small,
+	// what a request leaves behind is short-lived.
+	GOGC int `name:"gogc" help:"garbage collection target in percent; -1: off (default: GOGC, else 400)"`
+}
+
+// defaults returns the settings of a mete serve that is told nothing.
+func defaults(env environment) config {
+	return config{
+		DataDir:          "./mete-data",
+		Name:             env.name(),
+		GRPCListen:       "127.0.0.1:9001",
+		AdminListen:      "127.0.0.1:9002",
+		MetricsListen:    "127.0.0.1:9003",
+		EtcdListen:       "127.0.0.1:2379",
+		MaxStreams:       4096,
+		MaxConnectionAge: 5 * time.Minute,
+		DrainDelay:       5 * time.Second,
+		LeaseWait:        300 * time.Millisecond,
+		UnavailableFor:   5 * time.Second,
+		RefusalMemory:    10 * time.Second,
+		MaxTenants:       40_000,
+		PresenceTTL:      30 * time.Second,
+		LogLevel:         "info",
+		GOGC:             400,
+	}
+}
+
+// An environment is what a process is started in.
+type environment struct {
+	Lookup   func(name string) (string, bool)
+	Environ  func() []string
+	Hostname func() (string, error)
+}
+
+func (e environment) name() string {
+	host, err := e.Hostname()
+	if err != nil || host == "" {
+		return "mete"
+	}
+	return host
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by -ldflags "-X main.version=v1.2.3".
+var version string //nolint:gochecknoglobals // only a variable can be set by the linker
+
+// buildInfo is what this binary is.
+type buildInfo struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit,omitempty"`
+	Date     string `json:"date,omitempty"`
+	Modified bool   `json:"modified,omitempty"` // built from a tree with edits
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func build() buildInfo {
+	b := buildInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		info = &debug.BuildInfo{}
+	}
+	if b.Version == "" {
+		b.Version = info.Main.Version
+	}
+	if b.Version == "" {
+		b.Version = "(devel)"
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.time":
+			b.Date = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+func versionCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "version", Short: "Show what this binary is", Args: cobra.NoArgs}
+	output := cmd.Flags().StringP("output", "o", "text", "text or json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		b := build()
+		switch *output {
+		case "text":
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "mete %s (%s, %s)\n", b.Version, b.Go, b.Platform)
+			return err
+		case "json":
+			enc := json.NewEncoder(cmd.OutOrStdout())
+			enc.SetIndent("", "  ")
+			return enc.Encode(b)
+		}
+		return usageError{fmt.Errorf("--output %q is neither text nor json", *output)}
+	}
+	return cmd
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+)
+
+// Exit codes. Scripts branch on them, so they never change their meaning.
+const (
+	exitDone        = 0   // done; or: no differences, valid, nothing rejected
+	exitNegative    = 1   // a negative answer, not a failure: differences found, something rejected
+	exitUsage       = 2   // wrong flags or arguments
+	exitInvalid     = 3   // a document is invalid
+	exitConflict    = 4   // changed since it was read
+	exitNotFound    = 5   // no such document, tenant or file
+	exitForbidden   = 6   // not permitted
+	exitUnreachable = 7   // store unreachable, or timed out
+	exitPartly      = 8   // done in part: applied, but not confirmed everywhere
+	exitInterrupted = 130 // Ctrl-C
+)
+
+// A failure says what failed, why, and what to do next.
+type failure struct {
+	code            int
+	what, why, next string
+}
+
+func (f *failure) Error() string { return f.what + ": " + f.why }
+
+// answer is a negative answer that has been printed already.
+type answer int
+
+func (a answer) Error() string { return fmt.Sprintf("exit %d", int(a)) }
+
+// failed wraps an error of a call that was to do what.
+func failed(what string, err error) error {
+	var f *failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return &failure{code: exitUnreachable, what: what, why: err.Error()}
+}
+
+// usageError tells that the command line is wrong.
+func usageError(why, next string) error {
+	return &failure{code: exitUsage, what: "wrong command line", why: why, next: next}
+}
+
+// fileError classifies an error of the file system.
+func fileError(what string, err error) error {
+	f := &failure{code: exitUsage, what: what, why: err.Error(), next: "name a readable file or folder, or - for standard input"}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f.code = exitNotFound
+	case errors.Is(err, fs.ErrPermission):
+		f.code = exitForbidden
+	}
+	return f
+}
+
+// report prints err for a person and returns the exit code. ctx is the context
+// that a signal ends.
+func report(ctx context.Context, stderr io.Writer, err error) int {
+	var a answer
+	if err == nil {
+		return exitDone
+	}
+	if errors.As(err, &a) {
+		return int(a)
+	}
+	if ctx.Err() != nil {
+		fmt.Fprintln(stderr, "metectl: interrupted")
+		return exitInterrupted
+	}
+	var f *failure
+	if !errors.As(err, &f) { // cobra's own errors: unknown command or flag
+		f = &failure{code: exitUsage, what: "wrong command line", why: firstLine(err.Error()), next: "metectl --help lists the commands"}
+	}
+	fmt.Fprintf(stderr, "metectl: %s: %s\n", f.what, f.why)
+	if f.next != "" {
+		fmt.Fprintf(stderr, "next: %s\n", f.next)
+	}
+	return f.code
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

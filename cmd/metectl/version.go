@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/meteproject/mete/plan"
+)
+
+// versionInfo is what `metectl version -o json` prints.
+type versionInfo struct {
+	Version    string `json:"version"`
+	Revision   string `json:"revision,omitempty"`
+	Modified   bool   `json:"modified,omitempty"` // built from a changed tree
+	Go         string `json:"go"`
+	APIVersion string `json:"api_version"`
+}
+
+func (c *cli) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of metectl",
+		Args:  exactly(0, 0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error {
+			v := readVersion()
+			if c.output != "table" {
+				return c.writeAs(v, nil)
+			}
+			_, err := fmt.Fprintf(c.stdout, "metectl %s (%s, documents %s)\n", v.Version, v.Go, v.APIVersion)
+			return err
+		},
+	}
+}
+
+func readVersion() versionInfo {
+	v := versionInfo{Version: "devel", Go: runtime.Version(), APIVersion: plan.APIVersion}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if m := info.Main.Version; m != "" && m != "(devel)" {
+		v.Version = m
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Revision = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	return v
+}

@@ -1,0 +1,231 @@
+package envoy
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/tls"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+
+	"github.com/meteproject/mete/authz"
+)
+
+// Options are what a Server is made of. Zero means the default that the comment
+// names.
+type Options struct {
+	Decider Decider          // required
+	Now     func() time.Time // required: this process's clock
+	Log     zerolog.Logger   // nowhere
+
+	TLS *tls.Config // none: plain text
+
+	// PartitionSecret makes the partition keys of the RateLimit fields, which
+	// tell apart the limits of one name on several nodes of a path. It must be
+	// the same on all replicas. None: of limits of one name only the one nearest
+	// to its end is sent.
+	PartitionSecret []byte
+
+	// MaxConcurrentStreams is per connection: 4096. It must not be less than that
+	// of Envoy's cluster, or cold connections refuse calls.
+	MaxConcurrentStreams uint32
+	// Workers are the goroutines that run calls: 256, or calls in flight.
+	Workers uint32
+	// MaxMessage is the largest request: 4 MiB. It must be more than what Envoy
+	// buffers of a body for ext_authz.
+	MaxMessage int
+	// MaxConnectionAge spreads connections over new replicas: 5 min, below 0
+	// never. MaxConnectionGrace is how long calls may go on after that: 1 min.
+	MaxConnectionAge, MaxConnectionGrace time.Duration
+
+	// OnRefused is told of each refused request, before the answer is sent. Both
+	// arguments end with the call.
+	OnRefused func(context.Context, *authz.Request, *authz.Decision)
+	// OnDecided is told how long each decision took.
+	OnDecided func(time.Duration)
+
+	Extra []grpc.ServerOption // interceptors and the like; they win
+}
+
+// A Server is a gRPC server that answers Envoy. It starts as not serving: see
+// SetServing.
+type Server struct {
+	*grpc.Server
+
+	decider   Decider
+	now       func() time.Time
+	log       zerolog.Logger
+	onRefused func(context.Context, *authz.Request, *authz.Decision)
+	onDecided func(time.Duration)
+	pk        func(node string) [9]byte
+	health    *health.Server
+
+	counters counters
+	buffers  *buffers
+	checks   sync.Pool // *checkCall
+	limits   sync.Pool // *limitCall
+}
+
+// NewServer returns a server with ext_authz, the rate limit service, health and
+// reflection. Other services may be registered until Serve is called.
+func NewServer(o Options) *Server {
+	if o.Decider == nil || o.Now == nil {
+		panic("envoy: NewServer needs a Decider and a clock")
+	}
+	s := &Server{
+		decider: o.Decider, now: o.Now, log: o.Log,
+		onRefused: o.OnRefused, onDecided: o.OnDecided,
+		pk:      partitionKeys(o.PartitionSecret),
+		health:  health.NewServer(),
+		buffers: &buffers{},
+	}
+	s.Server = grpc.NewServer(serverOptions(&o, s.buffers)...)
+	s.RegisterService(s.service(checkService, "Check", s.checkHandler, authv3.File_envoy_service_auth_v3_external_auth_proto.Path()), nil)
+	s.RegisterService(s.service(limitService, "ShouldRateLimit", s.limitHandler, ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto.Path()), nil)
+	healthpb.RegisterHealthServer(s.Server, s.health)
+	reflection.RegisterV1(s.Server)
+	s.SetServing(false)
+	return s
+}
+
+// service describes a service with one unary method. file is the proto file that
+// reflection shows.
+func (s *Server) service(name, method string, h grpc.MethodHandler, file string) *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{
+		ServiceName: name,
+		HandlerType: (*any)(nil),
+		Methods:     []grpc.MethodDesc{{MethodName: method, Handler: h}},
+		Metadata:    file,
+	}
+}
+
+const (
+	// window is large enough for a thousand checks on the way; a fixed one also
+	// turns off the pings that would measure it.
+	window = 1 << 20
+	// Envoy's keepalive may be as short as a second; grpc's default policy closes
+	// such connections.
+	leastPing = 500 * time.Millisecond
+	pingAfter = 30 * time.Second
+	pingWait  = 10 * time.Second
+
+	defaultStreams = 4096
+	defaultWorkers = 256
+	defaultMessage = 4 << 20
+	defaultAge     = 5 * time.Minute
+	defaultGrace   = time.Minute
+)
+
+func serverOptions(o *Options, b *buffers) []grpc.ServerOption {
+	alive := keepalive.ServerParameters{
+		Time: pingAfter, Timeout: pingWait,
+		MaxConnectionAge:      orDefault(o.MaxConnectionAge, defaultAge),
+		MaxConnectionAgeGrace: orDefault(o.MaxConnectionGrace, defaultGrace),
+	}
+	if o.MaxConnectionAge < 0 {
+		alive.MaxConnectionAge = 0
+	}
+	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec(b)),
+		grpc.MaxConcurrentStreams(orDefault(o.MaxConcurrentStreams, defaultStreams)),
+		grpc.NumStreamWorkers(orDefault(o.Workers, defaultWorkers)),
+		grpc.MaxRecvMsgSize(orDefault(o.MaxMessage, defaultMessage)),
+		grpc.InitialWindowSize(window),
+		grpc.InitialConnWindowSize(window),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(alive),
+	}
+	if o.TLS != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(o.TLS)))
+	}
+	return append(opts, o.Extra...)
+}
+
+func orDefault[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// SetServing tells health checks whether calls are welcome.
+func (s *Server) SetServing(serving bool) {
+	st := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving {
+		st = healthpb.HealthCheckResponse_SERVING
+	}
+	for _, name := range [...]string{"", checkService, limitService} {
+		s.health.SetServingStatus(name, st)
+	}
+}
+
+// Shutdown tells health checks for good that calls are not welcome any more. It
+// stops nothing: drain, then call GracefulStop.
+func (s *Server) Shutdown() { s.health.Shutdown() }
+
+// partitionKeys returns the function from a node to its partition key, the first
+// 9 bytes of HMAC-SHA256; nil without a secret. Node names can be guessed, so a
+// bare hash would tell them.
+func partitionKeys(secret []byte) func(string) [9]byte {
+	if len(secret) == 0 {
+		return nil
+	}
+	secret = append([]byte(nil), secret...)
+	return func(node string) (key [9]byte) {
+		h := hmac.New(sha256.New, secret)
+		h.Write([]byte(node))
+		copy(key[:], h.Sum(nil))
+		return key
+	}
+}
+
+// panicked logs a panic, once and with its stack, and returns the error that
+// Envoy sees: never an empty answer, which would allow.
+func (s *Server) panicked(method string, p any) error {
+	s.counters.panics.Add(1)
+	s.log.Error().Str("method", method).Str("panic", fmt.Sprint(p)).Bytes("stack", debug.Stack()).Msg("call panicked; answered INTERNAL")
+	return status.Error(codes.Internal, "internal error")
+}
+
+// giveBack gives back what a call charged that panicked later, if that still
+// works.
+func (s *Server) giveBack(d *authz.Decision) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error().Str("panic", fmt.Sprint(p)).Msg("charge of a panicked call could not be given back")
+		}
+	}()
+	s.decider.GiveBack(s.now(), d)
+}
+
+func (s *Server) giveAllBack(c *limitCall) {
+	for i := range c.decs {
+		s.giveBack(&c.decs[i])
+	}
+}
+
+// gone is the answer that nobody hears any more.
+func (s *Server) gone(ctx context.Context) error {
+	s.counters.gone.Add(1)
+	return status.FromContextError(ctx.Err()).Err()
+}
+
+func (s *Server) malformed(err error) error {
+	s.counters.malformed.Add(1)
+	return status.Error(codes.InvalidArgument, err.Error())
+}

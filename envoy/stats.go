@@ -1,0 +1,63 @@
+package envoy
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/meteproject/mete/authz"
+)
+
+// outcomes is how many outcomes there are.
+const outcomes = int(authz.NotReady) + 1
+
+// tallies count decisions by their outcome.
+type tallies [outcomes]atomic.Uint64
+
+type counters struct {
+	checks, descriptors tallies
+	gone                atomic.Uint64
+	malformed           atomic.Uint64
+	panics              atomic.Uint64
+}
+
+// Stats are counts since the start.
+type Stats struct {
+	// Checks are decisions on ext_authz requests, Descriptors those on rate limit
+	// descriptors that name a tenant. The index is the authz.Outcome.
+	Checks, Descriptors [outcomes]uint64
+	// Gone are calls whose caller had left or run out of time before the answer;
+	// what they were charged was given back.
+	Gone uint64
+	// Malformed are calls answered with InvalidArgument.
+	Malformed uint64
+	// Panics are calls answered with INTERNAL after a panic.
+	Panics uint64
+}
+
+// Stats returns the counts. They are read one by one while calls go on.
+func (s *Server) Stats() Stats {
+	return Stats{
+		Checks:      s.counters.checks.read(),
+		Descriptors: s.counters.descriptors.read(),
+		Gone:        s.counters.gone.Load(),
+		Malformed:   s.counters.malformed.Load(),
+		Panics:      s.counters.panics.Load(),
+	}
+}
+
+func (t *tallies) read() (out [outcomes]uint64) {
+	for i := range t {
+		out[i] = t[i].Load()
+	}
+	return out
+}
+
+// count counts a decision that was begun at now.
+func (s *Server) count(t *tallies, o authz.Outcome, now time.Time) {
+	if o >= 0 && int(o) < outcomes {
+		t[o].Add(1)
+	}
+	if s.onDecided != nil {
+		s.onDecided(s.now().Sub(now))
+	}
+}

@@ -1,0 +1,426 @@
+package plan
+
+import "time"
+
+// APIVersion is the only document version that this package reads.
+const APIVersion = "mete/v1"
+
+// MaxAmount is the largest amount a document may hold: RFC 9651 Integers, which
+// the RateLimit fields are made of, stop there. Everything up to it is exact.
+const MaxAmount = 999_999_999_999_999
+
+// MaxDepth is how many nodes a path may have, the tenant and its root included.
+const MaxDepth = 8
+
+// A Kind tells what a document is. Kinds are spelled as in documents.
+type Kind string
+
+// The kinds of documents.
+const (
+	KindApp        Kind = "App"
+	KindPlan       Kind = "Plan"
+	KindRoutes     Kind = "Routes"
+	KindTenant     Kind = "Tenant"
+	KindCredential Kind = "Credential"
+	KindWebhook    Kind = "Webhook"
+)
+
+// A Document is one decoded document. Exactly one of the pointers is set, the
+// one that Kind names. A Document is never changed once decoded.
+type Document struct {
+	Kind        Kind
+	Name        string
+	Labels      map[string]string
+	Annotations map[string]string
+
+	App        *App
+	Plan       *Plan
+	Routes     *Routes
+	Tenant     *Tenant
+	Credential *Credential
+	Webhook    *Webhook
+
+	// Text is the document as it was written, comments included.
+	Text []byte
+
+	file   string
+	places map[string]pos // of every value, by path; nil once it is in a Catalog
+}
+
+// An App is one API behind Envoy.
+type App struct {
+	Name     string
+	TimeZone *time.Location
+
+	// Domain is the rate limit domain whose descriptors run this app's
+	// decision; Hosts are the authorities that belong to the app, exact or
+	// with a leading "*.".
+	Domain string
+	Hosts  []string
+
+	Units    []Unit // units beside "requests"
+	Identity Identity
+	Defaults Defaults
+	Headers  Headers
+	Refusal  Refusal
+}
+
+// DefaultUnit is the unit of a limit that names none.
+const DefaultUnit = "requests"
+
+// A Unit is something that limits count beside requests.
+type Unit struct {
+	Name  string
+	Title string
+	// Registered is the name in the RateLimit unit registry, if it has one:
+	// "requests", "content-bytes" or "concurrent-requests".
+	Registered string
+}
+
+// Identity tells how an app learns who calls.
+type Identity struct {
+	// Tenant and Principal are tried in order; the first source that is
+	// present in the request decides, valid or not.
+	Tenant    []Source
+	Principal []Source
+	// WithoutTenant decides for requests with no identity and for tenants
+	// that nobody declared and no default plan covers. Deny is the default.
+	WithoutTenant Choice
+	Classes       []Class // first match wins
+}
+
+// A SourceKind tells where a value comes from.
+type SourceKind int
+
+// The sources of an identity.
+const (
+	SourceNone             SourceKind = iota
+	SourceAPIKey                      // a request header that holds an API key; for "authorization" the Bearer token
+	SourceRequestHeader               // a request header that the app trusts
+	SourceJWTClaim                    // a claim in the metadata of Envoy's jwt_authn filter
+	SourceMetadata                    // "namespace:path" in Envoy's request metadata
+	SourcePeerSPIFFE                  // the principal of the client certificate, matched by a pattern
+	SourceContextExtension            // a context extension of the Envoy route
+)
+
+// A Source is one place that a value may come from.
+type Source struct {
+	Kind SourceKind
+	// Name is the header (lower case), claim or extension; for SourceMetadata
+	// the namespace; for SourcePeerSPIFFE the pattern ("*" stands for any run
+	// of characters).
+	Name string
+	// Path leads to the value inside a claim or metadata: the parts of the
+	// written name between dots.
+	Path []string
+}
+
+// A Class groups credentials: people, automation, services.
+type Class struct {
+	Name string
+	// The conditions, all of which must hold; a class with none matches always.
+	CredentialPrefix []string
+	JWTClaimPresent  []string // path of the claim; nil: no condition
+	PeerSPIFFE       string   // pattern; "": no condition
+
+	Meter  bool // false: its requests cost nothing
+	Check  bool // false: its requests are never refused
+	Reason string
+}
+
+// A Choice is what happens where no decision is possible.
+type Choice int
+
+// The choices. ChoiceUnset takes the next wider default.
+const (
+	ChoiceUnset Choice = iota
+	Allow
+	Deny
+)
+
+// A Spread tells what a rate limit means on several replicas.
+type Spread int
+
+// The spreads. SpreadUnset takes the app's default.
+const (
+	SpreadUnset Spread = iota
+	Full               // each replica enforces the whole limit
+	Split              // each replica enforces limit / live replicas, rounded up, at least 1
+)
+
+// Defaults hold where a tenant or limit says nothing.
+type Defaults struct {
+	Plan          string // plan of tenants that have none; "": none
+	OnUnavailable Choice // never ChoiceUnset after decoding: Allow unless written
+	Replicas      Spread // never SpreadUnset after decoding: Full unless written
+}
+
+// An Advertise tells when the RateLimit fields are sent.
+type Advertise int
+
+// When RateLimit and RateLimit-Policy are sent.
+const (
+	Always Advertise = iota
+	Near             // once a limit has less than a fifth left, and on refusals
+	OnDenial
+	Never
+)
+
+// A ResetForm tells how X-RateLimit-Reset is written.
+type ResetForm int
+
+// The forms of X-RateLimit-Reset; XOff sends no X-RateLimit fields.
+const (
+	XOff   ResetForm = iota
+	XEpoch           // seconds since 1970
+	XDelta           // seconds to go
+)
+
+// Headers tells which response headers an app sends.
+type Headers struct {
+	RateLimit  Advertise
+	XRateLimit ResetForm
+	XQuota     bool
+	// RateLimitName and PolicyName are the names of the two draft fields, in
+	// lower case: "ratelimit" and "ratelimit-policy" unless written.
+	RateLimitName, PolicyName string
+	// RetryJitter is the most that is added to Retry-After, at random.
+	RetryJitter time.Duration
+	// XEnvoyRateLimited adds x-envoy-ratelimited to refusals, which stops
+	// Envoys downstream from retrying. True unless written.
+	XEnvoyRateLimited bool
+}
+
+// A BodyForm is the shape of a refusal's body.
+type BodyForm int
+
+// The shapes of a refusal's body.
+const (
+	BodyFull     BodyForm = iota // the superset object; problem+json where Accept asks for it
+	BodyShort                    // {"error":..., "retry_after":...}
+	BodyEnvelope                 // {"success":false,"code":...,"message":...,"details":{...}}
+	BodyTemplate                 // Refusal.Template
+)
+
+// Refusal tells what a refused HTTP caller reads. Status and headers stay.
+type Refusal struct {
+	Body        BodyForm
+	Template    string // placeholders ${error}, ${code}, ${message}, ${limit}, ${node}, ${amount}, ${used}, ${remaining}, ${resets_at}, ${retry_after}, ${decision}, ${upgrade_url}
+	ContentType string // of the template; "application/json" unless written
+}
+
+// A Plan is a named set of limits.
+type Plan struct {
+	Name       string
+	Title      string
+	UpgradeURL string
+	Limits     []Limit // in the order written
+	Overrides  []PatternOverride
+	Notices    Notices
+	Increases  []Increase
+}
+
+// A PatternOverride changes limits for the tenants whose names match, before
+// anything that the tenant's own document says. The first match wins.
+type PatternOverride struct {
+	Tenants []string // patterns; "*" stands for any run of characters
+	Limits  []Override
+	Reason  string
+}
+
+// Notices tells when and where to notify.
+type Notices struct {
+	At   []int64 // in hundredths of a percent
+	Send []string
+}
+
+// An Increase is a rule for raising limits on request.
+type Increase struct {
+	Limits    []string
+	Approvers []string
+	// UpTo is an absolute amount, UpToTimes (in hundredths) a factor; at most
+	// one is set.
+	UpTo, UpToTimes int64
+	MinAccountAge   time.Duration
+	Payment         string
+	Times           int64
+	Per             time.Duration
+}
+
+// A LimitKind is one of the three kinds of limit.
+type LimitKind int
+
+// The kinds of limit.
+const (
+	Rate LimitKind = iota + 1
+	Quota
+	Allocation
+)
+
+// A Limit is one named rule.
+type Limit struct {
+	Name        string
+	Kind        LimitKind
+	Amount      int64 // units; meaningless when Unlimited
+	Unlimited   bool  // written "amount: unlimited": counted, never refused, not advertised
+	Unit        string
+	Description string
+	Classes     []string // nil: every class spends it
+	Cascade     bool
+	// OnUnavailable is ChoiceUnset when the app's default holds.
+	OnUnavailable Choice
+	Advertise     bool // true unless written
+	Disclose      Disclose
+
+	// Rate.
+	Window   time.Duration
+	Burst    int64 // Amount unless written
+	Replicas Spread
+
+	// Quota.
+	Reset      Reset
+	WhenUsedUp UsedUp
+	Lease      LeaseRule
+
+	// Allocation.
+	Hold time.Duration
+}
+
+// A Disclose tells what refusals say of a node.
+type Disclose int
+
+// What refusals say. DiscloseUnset is usage inside the caller's own tree.
+const (
+	DiscloseUnset Disclose = iota
+	DiscloseNames
+	DiscloseUsage
+)
+
+// A ResetKind is one way for a quota to start anew.
+type ResetKind int
+
+// The ways to start anew.
+const (
+	CalendarHour ResetKind = iota + 1
+	CalendarDay
+	CalendarWeek // starts on Monday (ISO 8601)
+	CalendarMonth
+	CalendarYear
+	CalendarBilling // months that start on the anchor day
+	Cron
+	Every
+	AfterFirstUse
+)
+
+// A Reset tells when a quota starts anew.
+type Reset struct {
+	Kind ResetKind
+	// Anchor is the day of the month, 1 to 31, that a billing window starts
+	// on; in shorter months their last day.
+	Anchor int
+	// Zone is the zone written in the limit; nil: the tenant's, else the app's.
+	Zone     *time.Location
+	Schedule string        // Cron
+	Length   time.Duration // Every, AfterFirstUse
+	From     time.Time     // Every
+}
+
+// UsedUp tells what happens when a quota's units run out.
+type UsedUp struct {
+	// Count lets everything on and keeps counting.
+	Count bool
+	// Grace is how far past the amount requests are let on, in hundredths of
+	// a percent of the amount. 0: not at all.
+	Grace int64
+}
+
+// A LeaseRule tunes the leases of a quota. Decoding fills in the defaults of
+// document 000.
+type LeaseRule struct {
+	First       int64         // 10
+	MaxShare    int64         // hundredths of a percent of the amount: 1000
+	Demand      time.Duration // 10 s
+	RenewAtUsed int64         // hundredths of a percent of the lease: 7000
+	RenewAfter  time.Duration // 45 s
+	UsableFor   time.Duration // 60 s
+}
+
+// Routes tells what the requests of an app cost.
+type Routes struct {
+	Name  string
+	App   string
+	Rules []Rule // first match wins
+}
+
+// A Rule is one entry of Routes.
+type Rule struct {
+	Name       string
+	Methods    []string // nil: all
+	Path       string   // exact, "{name}" segments match one segment
+	PathPrefix string   // whole segments
+	GRPCMethod string   // "package.Service/Method"
+
+	Weight int64 // requests; 1 unless written
+	Meter  bool  // false: costs nothing
+	Check  bool  // false: never refused
+	Reason string
+	Units  []Reserve
+}
+
+// A Reserve is what a route takes of a unit beside requests.
+type Reserve struct {
+	Unit   string
+	Amount int64
+}
+
+// A Tenant is a node of the customer tree.
+type Tenant struct {
+	Name          string
+	Parent        string // "": a root
+	App           string // "": any
+	Plan          string // "": the parent's, else the app's default
+	PoolRoot      bool   // usage counts at the root of the path alone
+	TimeZone      *time.Location
+	BillingAnchor int // 0: the limit's own
+	Overrides     []Override
+	Limits        []Limit
+	Created       string
+	Payment       string
+}
+
+// An Override changes one limit.
+type Override struct {
+	Limit  string
+	Amount *int64
+	Burst  *int64
+	Remove bool
+	// Unlimited: written "amount: unlimited"; then Amount is nil.
+	Unlimited bool
+	Until  time.Time // zero: for ever
+	Reason string
+	Ticket string
+}
+
+// A Hash is the SHA-256 of an API key.
+type Hash [32]byte
+
+// A Credential is an API key as the store knows it: by its hash alone.
+type Credential struct {
+	Hash      Hash
+	Tenant    string
+	Principal string
+	Class     string    // "": by the app's class rules
+	Prefix    string    // the first characters of the key, up to its last "_", for class rules
+	Expires   time.Time // zero: never
+	Disabled  bool
+}
+
+// A Webhook is where notices go.
+type Webhook struct {
+	Name       string
+	URL        string
+	Events     []string
+	SecretFile string
+	SecretEnv  string
+	Disabled   bool
+}

@@ -1,0 +1,371 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// KeeperConfig is what a Keeper is made of.
+type KeeperConfig struct {
+	Store Store
+	// Now reads this process's clocks, the monotonic one included.
+	Now func() time.Time
+	// Wait is how long an operation may take before the store counts as
+	// failing (A56): 300 ms unless set.
+	Wait time.Duration
+	// UnavailableFor is how long after a failure nobody waits again (A61): 5 s
+	// unless set.
+	UnavailableFor time.Duration
+	// RefusalMemory is how long "nothing left" is remembered (A35): 10 s unless
+	// set, at most 60 s.
+	RefusalMemory time.Duration
+	// Parallel is how many operations may be under way at once: 64 unless set.
+	Parallel int
+	// Gone is called when the store says that this replica's incarnation is not
+	// liable any more; SetHolder is expected to follow. May be nil.
+	Gone func(holder string)
+}
+
+// staleWait is how long waiters are held back after the store found the terms
+// old. New ones are a watch event away, which takes a few milliseconds.
+const staleWait = 20 * time.Millisecond
+
+// probeEvery is how often a failing store is tried, by one operation.
+const probeEvery = time.Second
+
+// A Keeper keeps the purses of one replica filled and reports what they used. All
+// methods are safe for concurrent use.
+type Keeper struct {
+	cfg    KeeperConfig
+	origin time.Time
+	live   atomic.Int64
+	away   atomic.Int64 // monotonic time until which the store counts as failing
+	stats  keeperStats
+
+	mu        sync.Mutex
+	holder    string
+	purses    map[Key]*Purse
+	forgotten bool // some purse was forgotten under this incarnation
+	ready     []*Purse
+	reviews   reviewHeap
+	inFlight  int
+	probeAt   int64
+
+	wakeUp chan struct{}
+}
+
+// NewKeeper returns a keeper for the incarnation holder. It starts nothing.
+func NewKeeper(cfg KeeperConfig, holder string) *Keeper {
+	if cfg.Wait <= 0 {
+		cfg.Wait = 300 * time.Millisecond
+	}
+	if cfg.UnavailableFor <= 0 {
+		cfg.UnavailableFor = 5 * time.Second
+	}
+	if cfg.RefusalMemory <= 0 {
+		cfg.RefusalMemory = 10 * time.Second
+	}
+	if cfg.Parallel <= 0 {
+		cfg.Parallel = 64
+	}
+	k := &Keeper{
+		cfg: cfg, origin: cfg.Now(), holder: holder,
+		purses: make(map[Key]*Purse), wakeUp: make(chan struct{}, 1),
+	}
+	k.live.Store(1)
+	return k
+}
+
+// Instant reads both clocks from t.
+func (k *Keeper) Instant(t time.Time) Instant {
+	return Instant{Mono: int64(t.Sub(k.origin)), Wall: t.UnixNano()}
+}
+
+// Wait returns how long a request may wait for a lease.
+func (k *Keeper) Wait() time.Duration { return k.cfg.Wait }
+
+// Open returns the purse of an account, the one that is open already if there is
+// one. lock guards the purse; it must be the same for the same account for as long
+// as the purse is not forgotten. The caller holds it.
+func (k *Keeper) Open(key Key, window Window, terms *Terms, lock sync.Locker) *Purse {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p, ok := k.purses[key]; ok {
+		p.closing = false
+		return p
+	}
+	p := &Purse{key: key, window: window, keeper: k, mu: lock, terms: terms}
+	k.purses[key] = p
+	return p
+}
+
+// Forget drops a purse that is Settled. The caller holds its lock. It tells
+// whether the purse is gone.
+func (k *Keeper) Forget(p *Purse) bool {
+	if !p.Settled() {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p.queued || p.busy {
+		return false
+	}
+	k.drop(p)
+	return true
+}
+
+// drop forgets p. The caller holds p's and k's lock.
+func (k *Keeper) drop(p *Purse) {
+	p.gone = true
+	delete(k.purses, p.key)
+	k.forgotten = k.forgotten || p.seq > 0
+}
+
+// SetReplicas tells how many replicas are live, this one included.
+func (k *Keeper) SetReplicas(n int) { k.live.Store(int64(max(1, n))) }
+
+func (k *Keeper) replicas() int { return int(k.live.Load()) }
+
+// SetHolder makes the keeper go on under a new incarnation: the old one's leases
+// are not spent from any more, and use that it had not reported goes on.
+func (k *Keeper) SetHolder(holder string) {
+	k.mu.Lock()
+	if k.holder == holder {
+		k.mu.Unlock()
+		return
+	}
+	k.holder, k.forgotten = holder, false
+	open := k.open()
+	k.mu.Unlock()
+	for _, p := range open {
+		p.mu.Lock()
+		p.op = nil // it belongs to an incarnation that is over
+		p.lots, p.batch = nil, 0
+		k.poke(p)
+		p.mu.Unlock()
+	}
+}
+
+// open returns the purses. The caller holds k's lock.
+func (k *Keeper) open() []*Purse {
+	open := make([]*Purse, 0, len(k.purses))
+	for _, p := range k.purses {
+		open = append(open, p)
+	}
+	return open
+}
+
+func (k *Keeper) incarnation() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.holder
+}
+
+// mayHaveForerunner tells whether a new purse's account may have been used by a
+// purse that was forgotten since.
+func (k *Keeper) mayHaveForerunner() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.forgotten
+}
+
+// Away tells whether the store has failed in the last moments, so that nobody
+// should wait for it (A61).
+func (k *Keeper) Away(now Instant) bool { return now.Mono < k.away.Load() }
+
+// Fail records that the store did not answer a request in time.
+func (k *Keeper) Fail(now Instant) {
+	k.away.Store(now.Mono + int64(k.cfg.UnavailableFor))
+}
+
+// poke puts p into the queue and wakes Run. The caller holds p's lock.
+func (k *Keeper) poke(p *Purse) {
+	k.mu.Lock()
+	k.enqueue(p)
+	k.mu.Unlock()
+	k.signal()
+}
+
+func (k *Keeper) enqueue(p *Purse) {
+	switch {
+	case p.gone:
+	case p.busy:
+		p.again = true
+	case !p.queued:
+		p.queued = true
+		k.ready = append(k.ready, p)
+	}
+}
+
+func (k *Keeper) signal() {
+	select {
+	case k.wakeUp <- struct{}{}:
+	default: // a wake-up is already waiting
+	}
+}
+
+// review plans a look at p. The caller holds p's lock.
+func (k *Keeper) review(p *Purse, at int64) {
+	p.reviewAt = at
+	k.mu.Lock()
+	earliest := len(k.reviews) == 0 || at < k.reviews[0].at
+	k.reviews.push(review{at: at, purse: p})
+	k.mu.Unlock()
+	if earliest {
+		k.signal()
+	}
+}
+
+// Run keeps the purses filled until ctx is done. Then it returns; Settle is the
+// caller's to call, once no more requests come.
+func (k *Keeper) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		pause := k.step(ctx, &running)
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-k.wakeUp:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// step starts every operation that is due and returns how long to pause.
+func (k *Keeper) step(ctx context.Context, running *sync.WaitGroup) time.Duration {
+	now := k.Instant(k.cfg.Now())
+	for {
+		p := k.take(now)
+		if p == nil {
+			return k.pause(now)
+		}
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			k.perform(ctx, p)
+		}()
+	}
+}
+
+// take returns the next purse to look at, or nil if there is none or the store is
+// as busy as it should be.
+func (k *Keeper) take(now Instant) *Purse {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for len(k.reviews) > 0 && k.reviews[0].at <= now.Mono {
+		k.enqueueReviewed(k.reviews.pop().purse)
+	}
+	if len(k.ready) == 0 || k.inFlight >= k.cfg.Parallel {
+		return nil
+	}
+	if k.Away(now) {
+		if k.inFlight > 0 || now.Mono < k.probeAt {
+			return nil
+		}
+		k.probeAt = now.Mono + int64(probeEvery)
+	}
+	p := k.ready[0]
+	k.ready[0] = nil
+	k.ready = k.ready[1:]
+	p.queued, p.busy, p.again = false, true, false
+	k.inFlight++
+	return p
+}
+
+// enqueueReviewed queues a purse whose time has come, if it is still open.
+func (k *Keeper) enqueueReviewed(p *Purse) {
+	if k.purses[p.key] == p {
+		k.enqueue(p)
+	}
+}
+
+// pause returns how long until there may be something to do.
+func (k *Keeper) pause(now Instant) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pause := time.Minute
+	if len(k.reviews) > 0 {
+		pause = min(pause, time.Duration(k.reviews[0].at-now.Mono))
+	}
+	if len(k.ready) > 0 && k.inFlight == 0 {
+		pause = min(pause, time.Duration(k.probeAt-now.Mono))
+	}
+	return max(pause, time.Millisecond)
+}
+
+// perform does for p what is due: one operation, one call of the store.
+func (k *Keeper) perform(ctx context.Context, p *Purse) {
+	p.mu.Lock()
+	op := p.next(k.Instant(k.cfg.Now()), k)
+	p.mu.Unlock()
+	if op == nil || !k.call(ctx, p, op) {
+		k.holdBack(ctx, p)
+	}
+	k.release(p)
+}
+
+// call does op and tells p what became of it. It tells whether that was an answer
+// to those who wait: old terms or a lost incarnation are none.
+func (k *Keeper) call(ctx context.Context, p *Purse, op *Operation) (answered bool) {
+	res, err := k.apply(ctx, *op)
+	now := k.Instant(k.cfg.Now())
+	k.count(op, res, err)
+	if errors.Is(err, ErrGone) && k.cfg.Gone != nil {
+		k.cfg.Gone(op.Holder)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.op != op: // the incarnation changed meanwhile
+	case p.done(now, res, err):
+		k.Fail(now)
+	case err == nil:
+		k.away.Store(0)
+	}
+	return !errors.Is(err, ErrStale) && !errors.Is(err, ErrGone)
+}
+
+func (k *Keeper) apply(ctx context.Context, op Operation) (Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, k.cfg.Wait)
+	defer cancel()
+	return k.cfg.Store.Apply(ctx, op)
+}
+
+// holdBack keeps requests that still wait for p, because its terms or this
+// incarnation are out of date, until news had time to arrive. Then they look again.
+func (k *Keeper) holdBack(ctx context.Context, p *Purse) {
+	p.mu.Lock()
+	waiting := p.wait != nil
+	p.mu.Unlock()
+	if !waiting {
+		return
+	}
+	pause(ctx, staleWait)
+	p.mu.Lock()
+	p.wake()
+	p.mu.Unlock()
+}
+
+// release lets p be taken again, at once if there is more to do.
+func (k *Keeper) release(p *Purse) {
+	p.mu.Lock()
+	k.mu.Lock()
+	k.inFlight--
+	p.busy = false
+	if p.again || p.op != nil || p.wait != nil || p.closing && (p.held > 0 || p.used != p.reported) {
+		k.enqueue(p)
+	}
+	if p.closing && p.Settled() && !p.queued {
+		k.drop(p)
+	}
+	k.mu.Unlock()
+	p.mu.Unlock()
+	k.signal()
+}

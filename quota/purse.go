@@ -1,0 +1,272 @@
+package quota
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// Terms are what an account is worth to a purse.
+type Terms struct {
+	App     string
+	Amount  int64 // the quota
+	Ceiling int64 // admitted up to here: the amount, with its grace band
+	// Counts says that the limit only counts: everything is admitted, and no
+	// lease is needed (A5).
+	Counts bool
+	Rule   LeaseRule
+	// Version is the quota version, Void the part of it that was raised to void
+	// leases.
+	Version, Void int64
+	Guards        []Guard
+}
+
+// worth tells whether a lease made under o is worth the same under t. Terms that
+// differ in guards alone are: an edited comment closes no lease (case C019).
+func (t *Terms) worth(o *Terms) bool {
+	return t.Amount == o.Amount && t.Ceiling == o.Ceiling && t.Counts == o.Counts && t.Rule == o.Rule && t.Void == o.Void
+}
+
+// A Verdict is what a purse says of a charge.
+type Verdict int
+
+// The verdicts.
+const (
+	Fits  Verdict = iota + 1
+	Short         // a lease must be asked for first
+	Spent         // the store has said, in the last moments, that there is no more
+)
+
+// A Purse is one replica's own side of an account. Its methods are to be called
+// under the lock that it was opened with, which guards every field, so that one
+// lock can guard all purses and buckets of a tenant.
+type Purse struct {
+	key    Key
+	window Window
+	keeper *Keeper
+	mu     sync.Locker
+
+	terms *Terms
+	lots  []lot // oldest first
+	used  int64 // cumulative, under holder
+
+	// What the store knows, as of the last operation that is known to be applied.
+	holder      string // incarnation that used and seq belong to; "": none yet
+	seq         uint64
+	reported    int64
+	held        int64 // units that it counts as leased to us
+	others      int64 // used by others
+	contacted   bool
+	lastContact Instant
+
+	op       *Operation // under way, or of unknown outcome
+	opTerms  *Terms
+	opAsked  Instant
+	stale    bool // the terms are old: nothing is asked for until they change
+	poked    bool // the keeper knows that a renewal is due
+	refusal  refusal
+	wait     chan struct{} // closed when the operation that waiters need has ended
+	need     int64         // of the largest waiter
+	batch    int64         // spendable just after the last grant
+	spent    bool          // since the last grant
+	demand   demand
+	closing  bool
+	filled   Instant // when the last grant was asked for
+	reviewAt int64   // monotonic time of the next planned look; 0: none
+
+	gone bool // forgotten: another purse may have taken its place
+
+	// Guarded by the keeper's lock.
+	busy   bool // a goroutine of the keeper is with the store for this purse
+	queued bool // in the keeper's queue
+	again  bool // poked while busy
+}
+
+// A refusal remembers that the store had no more than left units to give.
+type refusal struct {
+	at   Instant
+	left int64
+	set  bool
+}
+
+// Key returns the account that p belongs to.
+func (p *Purse) Key() Key { return p.key }
+
+// Window returns the window of p's account.
+func (p *Purse) Window() Window { return p.window }
+
+// Room tells whether n units can be charged now. It charges nothing.
+func (p *Purse) Room(now Instant, n int64) Verdict {
+	if p.terms.Counts || n == 0 {
+		return Fits
+	}
+	spendable := p.spendable(now)
+	switch {
+	case spendable >= n:
+		return Fits
+	case p.refused(now) && spendable+p.refusal.left < n:
+		return Spent
+	case n > p.terms.Ceiling:
+		return Spent // no lease can bring as much: the store need not be asked
+	}
+	return Short
+}
+
+// refused tells whether the last refusal is remembered (A35).
+func (p *Purse) refused(now Instant) bool {
+	return p.refusal.set && now.since(p.refusal.at) < p.keeper.cfg.RefusalMemory
+}
+
+// spendable returns the units of all lots that may still be spent from (A31).
+func (p *Purse) spendable(now Instant) int64 {
+	var units int64
+	for i := range p.lots {
+		if now.since(p.lots[i].asked) < p.terms.Rule.UsableFor {
+			units += p.lots[i].left
+		}
+	}
+	return units
+}
+
+// Charge charges n units, for which Room has just said Fits under the same lock,
+// or which are to be charged whatever there is: it spends what the lots have,
+// oldest first, and returns the units that no lot covered.
+func (p *Purse) Charge(now Instant, n int64) (uncovered int64) {
+	uncovered = n
+	for i := range p.lots {
+		if uncovered == 0 {
+			break
+		}
+		if now.since(p.lots[i].asked) >= p.terms.Rule.UsableFor {
+			continue
+		}
+		take := min(uncovered, p.lots[i].left)
+		p.lots[i].left -= take
+		uncovered -= take
+	}
+	p.used += n
+	p.demand.add(now, n)
+	p.spent = p.spent || n > 0
+	if !p.poked && p.renewable(now) {
+		p.poked = true
+		p.keeper.poke(p)
+	} else if p.reviewAt == 0 {
+		p.keeper.review(p, now.Mono+int64(p.terms.Rule.RenewAfter))
+	}
+	return uncovered
+}
+
+// renewable tells whether the hot path should wake the keeper: a good part of the
+// lease is used (A28), or the purse only counts and has never heard of others.
+func (p *Purse) renewable(now Instant) bool {
+	if p.terms.Counts {
+		return !p.contacted
+	}
+	left := p.spendable(now)
+	return p.batch-left >= share(p.batch, p.terms.Rule.RenewAtUsed)
+}
+
+// Refund undoes a charge of n units of which uncovered were not taken from a lot.
+// Units that a lot covered can be spent again at once: until the next report the
+// store counts them as used or as leased to this replica. A purse that was
+// forgotten takes nothing back.
+func (p *Purse) Refund(now Instant, n, uncovered int64) {
+	if p.gone {
+		return
+	}
+	p.used -= n
+	if i := len(p.lots) - 1; i >= 0 {
+		p.lots[i].left += n - uncovered
+	}
+	if p.closing {
+		p.keeper.poke(p)
+	} else if p.reviewAt == 0 {
+		p.keeper.review(p, now.Mono+int64(p.terms.Rule.RenewAfter))
+	}
+}
+
+// Await asks for a lease with room for n units and returns a channel that is
+// closed when the store has answered or has failed to. All that wait for one purse
+// wait for one operation (A19, case C114).
+func (p *Purse) Await(n int64) <-chan struct{} {
+	if p.wait == nil {
+		p.wait = make(chan struct{})
+	}
+	p.need = max(p.need, n)
+	p.keeper.poke(p)
+	return p.wait
+}
+
+// SetTerms makes p follow new terms. Leases that are worth something else under
+// them are not spent from any more; what was used is settled (design 6.5).
+func (p *Purse) SetTerms(now Instant, t *Terms) {
+	if t == p.terms {
+		return
+	}
+	same := t.worth(p.terms)
+	p.terms, p.stale = t, false
+	if same {
+		return
+	}
+	p.lots, p.batch = nil, 0
+	p.refusal = refusal{}
+	if p.held > 0 || p.used != p.reported {
+		p.keeper.poke(p)
+	}
+}
+
+// Close settles p for good: its window is over, or nobody needs it. A later Refund
+// is settled too.
+func (p *Purse) Close() {
+	p.closing = true
+	p.lots, p.batch = nil, 0
+	p.keeper.poke(p)
+}
+
+// Settled tells whether the store knows all there is to know: nothing is held,
+// nothing is unreported and nothing is under way.
+func (p *Purse) Settled() bool {
+	return p.op == nil && p.wait == nil && p.held == 0 && p.used == p.reported && len(p.lots) == 0
+}
+
+// Used returns the units used of the account, by all replicas as far as this one
+// knows.
+func (p *Purse) Used() int64 { return p.others + p.used }
+
+// Left returns the units that are left of the amount as far as this replica knows,
+// never below 0. After a refusal it is what could be had, not what others hold.
+func (p *Purse) Left(now Instant) int64 {
+	left := max(0, p.terms.Amount-p.Used())
+	if p.refused(now) {
+		return min(left, p.spendable(now)+p.refusal.left)
+	}
+	return left
+}
+
+// wake lets the waiters look again.
+func (p *Purse) wake() {
+	if p.wait != nil {
+		close(p.wait)
+		p.wait, p.need = nil, 0
+	}
+}
+
+// trim gives up units, of the newest lots first, until no more than n can be spent.
+func (p *Purse) trim(now Instant, n int64) {
+	excess := p.spendable(now) - n
+	for i := len(p.lots) - 1; i >= 0 && excess > 0; i-- {
+		cut := min(excess, p.lots[i].left)
+		p.lots[i].left -= cut
+		excess -= cut
+	}
+}
+
+// dropSpoiled forgets lots that are empty or too old.
+func (p *Purse) dropSpoiled(now Instant) {
+	p.lots = slices.DeleteFunc(p.lots, func(l lot) bool {
+		return l.left <= 0 || now.since(l.asked) >= p.terms.Rule.UsableFor
+	})
+}
+
+// age returns how old the last grant is.
+func (p *Purse) age(now Instant) time.Duration { return now.since(p.filled) }

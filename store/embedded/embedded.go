@@ -1,0 +1,188 @@
+// Package embedded runs an etcd inside the process: the store of an installation
+// with one machine. Only commands and tests import it.
+//
+// It listens on one loopback address, so that plain etcdctl works, and opens no
+// port for peers.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
+
+	"github.com/meteproject/mete/store"
+	"github.com/meteproject/mete/store/internal/zaplog"
+)
+
+// ErrInUse: another process runs on the data directory.
+var ErrInUse = errors.New("data directory is in use")
+
+// Config tells where an embedded etcd keeps its data and listens.
+type Config struct {
+	Dir string // made if absent, readable by its owner alone
+	// ClientURL is the host:port that etcdctl reaches it at; port 0 takes a
+	// free one.
+	ClientURL string
+	Log       zerolog.Logger
+}
+
+// A Server is a running etcd.
+type Server struct {
+	etcd   *embed.Etcd
+	client *clientv3.Client
+	log    *zaplog.Core
+	lock   *os.File
+
+	close sync.Once
+}
+
+// Start starts an etcd and returns when it is ready, with the epoch set.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make data directory: %w", err)
+	}
+	lock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{log: zaplog.New(cfg.Log, zapcore.ErrorLevel), lock: lock}
+	if err := s.start(ctx, cfg); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("start etcd on %s in %s: %w", cfg.ClientURL, cfg.Dir, err)
+	}
+	return s, nil
+}
+
+// lockDir makes sure that no other process runs on dir. etcd itself would wait
+// for the other one without a word.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	//nolint:gosec // a file descriptor fits into an int
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%s: %w by another process; stop it, or choose another directory", dir, ErrInUse)
+		}
+		return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+func (s *Server) start(ctx context.Context, cfg Config) error {
+	ec, err := s.config(cfg)
+	if err != nil {
+		return err
+	}
+	if s.etcd, err = embed.StartEtcd(ec); err != nil {
+		return err
+	}
+	select {
+	case <-s.etcd.Server.ReadyNotify():
+	case err := <-s.etcd.Err():
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	s.client = v3client.New(s.etcd.Server)
+	if err := s.clearNoSpace(ctx); err != nil {
+		return err
+	}
+	_, err = store.EnsureEpoch(ctx, s.client)
+	return err
+}
+
+// quotaBytes is the size of the database at which etcd stops taking writes. Its
+// default of 2 GiB is near when thousands of leases a second are granted; 8 GiB
+// is the most that etcd's authors suggest.
+const quotaBytes = 8 << 30
+
+func (s *Server) config(cfg Config) (*embed.Config, error) {
+	host, port, err := net.SplitHostPort(cfg.ClientURL)
+	if err != nil {
+		return nil, err
+	}
+	client := url.URL{Scheme: "http", Host: net.JoinHostPort(host, port)}
+	// Nobody listens here; etcd wants a name for itself all the same.
+	peer := url.URL{Scheme: "http", Host: "127.0.0.1:2380"}
+
+	c := embed.NewConfig()
+	c.Name, c.Dir = "mete", filepath.Join(cfg.Dir, "etcd")
+	c.ListenPeerUrls, c.AdvertisePeerUrls = nil, []url.URL{peer}
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	// A JSON gateway on loopback can be reached by any web page (DNS rebinding).
+	c.EnableGRPCGateway = false
+	// One member elects itself; 0.1 to 1.1 s of waiting with the defaults.
+	c.TickMs, c.ElectionMs = 20, 200
+	c.AutoCompactionMode, c.AutoCompactionRetention = "periodic", "1m"
+	c.QuotaBackendBytes = quotaBytes
+	// Batches make large raft entries, and the log is kept in memory.
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 2000, 1000
+	c.BootstrapDefragThresholdMegabytes = 100
+	c.LogLevel = "error"
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(s.log.Logger())
+	return c, nil
+}
+
+// clearNoSpace ends an alarm of an earlier run: etcd never does so by itself,
+// and with it set every write fails.
+func (s *Server) clearNoSpace(ctx context.Context) error {
+	if s.etcd.Server.Backend().Size() >= quotaBytes {
+		return nil
+	}
+	alarms, err := s.client.AlarmList(ctx)
+	if err != nil {
+		return fmt.Errorf("list alarms: %w", err)
+	}
+	for _, a := range alarms.Alarms {
+		if a.Alarm != etcdserverpb.AlarmType_NOSPACE {
+			continue
+		}
+		if _, err := s.client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(a)); err != nil {
+			return fmt.Errorf("clear alarm: %w", err)
+		}
+	}
+	return nil
+}
+
+// Client returns the in-process client. It is closed by Close.
+func (s *Server) Client() *clientv3.Client { return s.client }
+
+// Endpoint returns the host:port that clients of other processes reach the server
+// at.
+func (s *Server) Endpoint() string { return s.etcd.Clients[0].Addr().String() }
+
+// Err tells when the server ends by a fault of its own.
+func (s *Server) Err() <-chan error { return s.etcd.Err() }
+
+// Close stops the server. It is safe to repeat. Watches of other processes are
+// cut.
+func (s *Server) Close() {
+	s.close.Do(func() {
+		// Every stop logs its closed connections as errors.
+		s.log.Raise(zapcore.FatalLevel)
+		if s.client != nil {
+			_ = s.client.Close()
+		}
+		if s.etcd != nil {
+			s.etcd.Close()
+		}
+		_ = s.lock.Close()
+	})
+}

@@ -1,0 +1,88 @@
+package embedded_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"github.com/meteproject/mete/store"
+	"github.com/meteproject/mete/store/embedded"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestServerKeepsItsDataAndEpochOverARestart(t *testing.T) {
+	var log bytes.Buffer
+	cfg := embedded.Config{Dir: t.TempDir(), ClientURL: "127.0.0.1:0", Log: zerolog.New(&log)}
+	var epoch string
+	for range 2 {
+		began := time.Now()
+		s, err := embedded.Start(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("ready after %v, want < 2 s", took)
+		}
+		r, err := s.Client().Get(t.Context(), store.EpochKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := string(r.Kvs[0].Value)
+		if epoch != "" && now != epoch {
+			t.Errorf("epoch %q after a restart, was %q", now, epoch)
+		}
+		epoch = now
+		began = time.Now()
+		s.Close()
+		s.Close()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("closed after %v, want < 1 s", took)
+		}
+	}
+	if log.Len() > 0 {
+		t.Errorf("a quiet life logged:\n%s", log.String())
+	}
+}
+
+func TestServerIsReachedOverTCP(t *testing.T) {
+	s, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), ClientURL: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := store.Connect(store.Config{Endpoints: []string{s.Endpoint()}, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := c.Put(t.Context(), "k", "v"); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.CheckVersion(t.Context(), c, zerolog.Nop()); err != nil {
+		t.Error(err)
+	}
+	got, err := s.Client().Get(t.Context(), "k", clientv3.WithCountOnly())
+	if err != nil || got.Count != 1 {
+		t.Errorf("put over TCP: %v, %v", got, err)
+	}
+}
+
+func TestSecondServerOnOneDirectoryIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	s, err := embedded.Start(t.Context(), embedded.Config{Dir: dir, ClientURL: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, err = embedded.Start(t.Context(), embedded.Config{Dir: dir, ClientURL: "127.0.0.1:0"})
+	if !errors.Is(err, embedded.ErrInUse) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("got %v, want ErrInUse that names %s", err, dir)
+	}
+}

@@ -1,0 +1,366 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// How long etcd keeps the keys of a replica that says nothing, and how often it
+// says something: three chances and more before a key is lost.
+const (
+	presenceTTL  = 30 * time.Second
+	presenceTick = 10 * time.Second
+	liableTTL    = 30 * time.Minute
+	liableTick   = 60 * time.Second
+)
+
+// A Presence is what a replica tells of itself.
+type Presence struct {
+	Address string `json:"address"`
+	Version string `json:"version"`
+	Feature int    `json:"feature_level"`
+	// Clock is the replica's wall clock when it wrote this. It is shown and
+	// never compared with another clock to decide something.
+	Clock time.Time `json:"clock"`
+}
+
+// Members keeps this replica's keys alive and tells which other replicas there
+// are. Fields are set before Run and not changed after.
+type Members struct {
+	client *clientv3.Client
+	name   string
+
+	Presence Presence // Clock is filled in
+	Now      func() time.Time
+	Log      zerolog.Logger
+	// OnIncarnation is called with each new incarnation once its liable key
+	// exists, the first included. OnLive is called with the number of live
+	// replicas when it changes. Both are called by Run's goroutines, one call
+	// at a time.
+	OnIncarnation func(id string)
+	OnLive        func(n int)
+
+	// PresenceTTL and LiableTTL replace 30 s and 30 min in tests; a key is kept
+	// alive at a third and a thirtieth of them.
+	PresenceTTL, LiableTTL time.Duration
+
+	wake chan struct{} // own liable key was lost
+
+	mu       sync.Mutex
+	id       string              // guarded by mu, as all below
+	live     map[string]Presence // by incarnation
+	liable   map[string]bool
+	reported int
+}
+
+// NewMembers returns the membership of the replica called name.
+func NewMembers(client *clientv3.Client, name string) *Members {
+	m := &Members{
+		client: client, name: name, Now: time.Now, Log: zerolog.Nop(),
+		PresenceTTL: presenceTTL, LiableTTL: liableTTL,
+		wake: make(chan struct{}, 1),
+	}
+	m.id = m.newIncarnation()
+	return m
+}
+
+// newIncarnation returns the name, made fit for a key and for protobuf, and 64
+// random bits: a restarted replica never goes on with an old sequence.
+func (m *Members) newIncarnation() string {
+	return strings.ToValidUTF8(m.name, "_") + "-" + randomID(8)
+}
+
+// Incarnation returns the current incarnation. Its keys may not exist yet.
+func (m *Members) Incarnation() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.id
+}
+
+// Live returns the number of live replicas, this one included.
+func (m *Members) Live() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.count()
+}
+
+func (m *Members) count() int {
+	n := len(m.live)
+	if _, seen := m.live[m.id]; !seen {
+		n++
+	}
+	return n
+}
+
+// Liable tells whether an incarnation may still hold units, as far as is known
+// here: before the first read everybody may.
+func (m *Members) Liable(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.liable == nil || m.liable[id] || id == m.id
+}
+
+// Replicas returns what the live replicas tell of themselves, by incarnation.
+func (m *Members) Replicas() map[string]Presence {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make(map[string]Presence, len(m.live))
+	for id, p := range m.live {
+		all[id] = p
+	}
+	return all
+}
+
+// Run registers this replica and keeps it registered until ctx is done; then it
+// deletes its keys, so that nobody waits for them to run out. Whoever stops a
+// replica settles its accounts first.
+func (m *Members) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { m.watch(ctx) })
+	wg.Go(func() { m.keepLiable(ctx) })
+	wg.Wait()
+	return ctx.Err()
+}
+
+// keepLiable holds one liable key after another, each a new incarnation.
+func (m *Members) keepLiable(ctx context.Context) {
+	for first := true; ctx.Err() == nil; first = false {
+		if !first {
+			m.mu.Lock()
+			m.id = m.newIncarnation()
+			m.mu.Unlock()
+		}
+		m.drain()
+		m.incarnation(ctx, m.Incarnation())
+	}
+}
+
+func (m *Members) drain() {
+	select {
+	case <-m.wake:
+	default:
+	}
+}
+
+// incarnation lives one incarnation: until its liable key is lost, or ctx is
+// done. It leaves no keys behind that it can delete.
+func (m *Members) incarnation(ctx context.Context, id string) {
+	liable := keptKey{client: m.client, key: liableKey(id), ttl: m.LiableTTL, value: func() string { return "" }}
+	presence := keptKey{client: m.client, key: replicaKey(id), ttl: m.PresenceTTL, value: m.presence}
+	// An unknown outcome leaves at worst a lease that runs out; the key is put
+	// again under a new one.
+	for pause := firstPause; liable.create(ctx) != nil; pause = min(2*pause, lastPause) {
+		if wait(ctx, pause) != nil {
+			return
+		}
+	}
+	defer m.leave(ctx, &presence, &liable)
+	if m.OnIncarnation != nil {
+		m.OnIncarnation(id)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { m.keepPresence(ctx, &presence) })
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.wake:
+			if !liable.missing(ctx) {
+				continue
+			}
+			m.Log.Warn().Str("incarnation", id).Msg("liable key is gone; going on as a new incarnation")
+			return
+		case <-time.After(jitter(m.LiableTTL / (liableTTL / liableTick))):
+		}
+		if errors.Is(liable.keepAlive(ctx), rpctypes.ErrLeaseNotFound) {
+			m.Log.Warn().Str("incarnation", id).Msg("liable lease ran out; going on as a new incarnation")
+			return
+		}
+	}
+}
+
+// keepPresence registers this replica again as often as it takes: the key is the
+// same each time, so that it is not counted twice.
+func (m *Members) keepPresence(ctx context.Context, k *keptKey) {
+	failed := firstPause
+	for {
+		err := k.keepAlive(ctx)
+		if k.lease == clientv3.NoLease || errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			err = k.create(ctx)
+		}
+		pause := jitter(m.PresenceTTL / (presenceTTL / presenceTick))
+		if err != nil {
+			pause, failed = failed, min(2*failed, lastPause)
+		} else {
+			failed = firstPause
+		}
+		if wait(ctx, pause) != nil {
+			return
+		}
+	}
+}
+
+func (m *Members) presence() string {
+	p := m.Presence
+	p.Clock = m.Now().UTC()
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic("store: a presence that JSON cannot express: " + err.Error())
+	}
+	return string(b)
+}
+
+// leaveTimeout bounds a clean stop without etcd; the keys then run out.
+const leaveTimeout = 2 * time.Second
+
+func (m *Members) leave(ctx context.Context, keys ...*keptKey) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	for _, k := range keys {
+		k.remove(ctx)
+	}
+}
+
+// A keptKey is a key with an etcd lease of its own.
+type keptKey struct {
+	client *clientv3.Client
+	key    string
+	ttl    time.Duration
+	value  func() string
+	lease  clientv3.LeaseID
+}
+
+// callTimeout bounds calls that nothing waits for.
+const callTimeout = 2 * time.Second
+
+func (k *keptKey) create(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	l, err := k.client.Grant(ctx, max(1, int64(k.ttl/time.Second)))
+	if err != nil {
+		return fmt.Errorf("lease for %s: %w", k.key, err)
+	}
+	if _, err := k.client.Put(ctx, k.key, k.value(), clientv3.WithLease(l.ID)); err != nil {
+		return fmt.Errorf("put %s: %w", k.key, err)
+	}
+	k.lease = l.ID
+	return nil
+}
+
+func (k *keptKey) keepAlive(ctx context.Context) error {
+	if k.lease == clientv3.NoLease {
+		return rpctypes.ErrLeaseNotFound
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := k.client.KeepAliveOnce(ctx, k.lease)
+	return err
+}
+
+// missing tells whether the key certainly does not exist.
+func (k *keptKey) missing(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := k.client.Get(ctx, k.key, clientv3.WithCountOnly())
+	return err == nil && r.Count == 0
+}
+
+func (k *keptKey) remove(ctx context.Context) {
+	_, _ = k.client.Delete(ctx, k.key)
+	if k.lease != clientv3.NoLease {
+		_, _ = k.client.Revoke(ctx, k.lease)
+	}
+}
+
+// watch follows the keys of all replicas.
+func (m *Members) watch(ctx context.Context) {
+	w := watcher{
+		client: m.client, log: m.Log, name: "members",
+		spans: []span{
+			{ReplicasPrefix, clientv3.GetPrefixRangeEnd(ReplicasPrefix)},
+			{LiablePrefix, clientv3.GetPrefixRangeEnd(LiablePrefix)},
+		},
+	}
+	w.run(ctx, m.batch)
+}
+
+func (m *Members) batch(b batch) {
+	m.mu.Lock()
+	if b.full {
+		m.live, m.liable = map[string]Presence{}, map[string]bool{}
+	}
+	for _, c := range b.changes {
+		m.change(c)
+	}
+	n := m.count()
+	moved := n != m.reported
+	m.reported = n
+	lost := !m.liable[m.id]
+	m.mu.Unlock()
+	if lost {
+		select {
+		case m.wake <- struct{}{}:
+		default: // a wake-up is already waiting
+		}
+	}
+	if moved && m.OnLive != nil {
+		m.OnLive(n)
+	}
+}
+
+func (m *Members) change(c change) {
+	if escaped, ok := strings.CutPrefix(c.key, LiablePrefix); ok {
+		if id, ok := unescape(escaped); ok {
+			set(m.liable, id, true, c.deleted())
+		}
+		return
+	}
+	escaped, _ := strings.CutPrefix(c.key, ReplicasPrefix)
+	if id, ok := unescape(escaped); ok {
+		var p Presence
+		// A version whose presence cannot be read is a replica all the same.
+		_ = json.Unmarshal(c.value(), &p)
+		set(m.live, id, p, c.deleted())
+	}
+}
+
+func set[V any](m map[string]V, key string, v V, remove bool) {
+	if remove {
+		delete(m, key)
+		return
+	}
+	m[key] = v
+}
+
+// jitter returns d less up to a fifth, so that replicas started together do not
+// call together for ever.
+func jitter(d time.Duration) time.Duration {
+	return d - time.Duration(rand.Int64N(int64(d/5)+1)) //nolint:gosec // not a secret
+}
+
+// wait waits for d; an error if ctx ends before that.
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+var _ = mvccpb.DELETE

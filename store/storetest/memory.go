@@ -1,0 +1,177 @@
+// Package storetest has what tests of stores and of their users share: the
+// contract that every [quota.Store] must pass, a store in memory that passes it,
+// and ways to break one.
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/meteproject/mete/quota"
+)
+
+// Memory is a [quota.Store] in memory. The zero Memory is empty and ready to use:
+// every holder is liable and no guarded document exists.
+type Memory struct {
+	mu       sync.Mutex
+	accounts map[quota.Key]quota.Account // by keys without their root
+	guards   map[quota.Guard]int64       // by guards without their revision
+	gone     map[string]bool
+}
+
+var _ quota.Store = (*Memory)(nil)
+
+// Apply implements [quota.Store].
+func (m *Memory) Apply(ctx context.Context, op quota.Operation) (quota.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return quota.Result{}, fmt.Errorf("apply: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := withoutRoot(op.Key)
+	a := m.accounts[key]
+	if op.Want > 0 && !knows(a, op) {
+		if err := m.check(op); err != nil {
+			return quota.Result{}, err
+		}
+	}
+	op.Gone = slices.Sorted(maps.Keys(m.gone))
+	next, result := quota.Apply(a, op)
+	if result.Granted == 0 && idle(a, next, op) {
+		return result, nil
+	}
+	if m.accounts == nil {
+		m.accounts = map[quota.Key]quota.Account{}
+	}
+	m.accounts[key] = next
+	return result, nil
+}
+
+func (m *Memory) check(op quota.Operation) error {
+	for _, g := range op.Guards {
+		if now := m.guards[quota.Guard{Kind: g.Kind, Name: g.Name}]; now != g.Revision {
+			return fmt.Errorf("%s %s is at revision %d, not %d: %w", g.Kind, g.Name, now, g.Revision, quota.ErrStale)
+		}
+	}
+	if m.gone[op.Holder] {
+		return fmt.Errorf("%s: %w", op.Holder, quota.ErrGone)
+	}
+	return nil
+}
+
+// SetGuard puts a document at g's revision; 0 deletes it.
+func (m *Memory) SetGuard(g quota.Guard) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.guards == nil {
+		m.guards = map[quota.Guard]int64{}
+	}
+	m.guards[quota.Guard{Kind: g.Kind, Name: g.Name}] = g.Revision
+}
+
+// SetLiable tells whether a holder is liable.
+func (m *Memory) SetLiable(holder string, liable bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone == nil {
+		m.gone = map[string]bool{}
+	}
+	if liable {
+		delete(m.gone, holder)
+		return
+	}
+	m.gone[holder] = true
+}
+
+// Account returns an account as it is now.
+func (m *Memory) Account(key quota.Key) quota.Account {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.accounts[withoutRoot(key)]
+}
+
+// Accounts returns the keys of all accounts, without their roots.
+func (m *Memory) Accounts() []quota.Key {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.accounts))
+}
+
+func withoutRoot(k quota.Key) quota.Key {
+	k.Root = ""
+	return k
+}
+
+// knows tells whether a has seen op, or op only asks.
+func knows(a quota.Account, op quota.Operation) bool {
+	return op.Seq == 0 || slices.ContainsFunc(a.Holders, func(h quota.Holder) bool { return h.ID == op.Holder && h.Seq >= op.Seq })
+}
+
+// idle tells whether next differs from a in op's sequence alone.
+func idle(a, next quota.Account, op quota.Operation) bool {
+	strip := func(a quota.Account) []quota.Holder {
+		var hs []quota.Holder
+		for _, h := range a.Holders {
+			if h.ID == op.Holder && h.Used == 0 && len(h.Leases) == 0 {
+				continue
+			}
+			if h.ID == op.Holder {
+				h.Seq = 0
+			}
+			hs = append(hs, h)
+		}
+		return hs
+	}
+	return a.Base == next.Base && slices.EqualFunc(strip(a), strip(next), func(x, y quota.Holder) bool {
+		return x.ID == y.ID && x.Seq == y.Seq && x.Used == y.Used && slices.Equal(x.Leases, y.Leases)
+	})
+}
+
+// LostReply applies every nth operation and then fails it all the same.
+func LostReply(s quota.Store, n int64) quota.Store { return &lossy{store: s, n: n} }
+
+type lossy struct {
+	store quota.Store
+	n     int64
+	calls atomic.Int64
+}
+
+// Apply implements [quota.Store].
+func (l *lossy) Apply(ctx context.Context, op quota.Operation) (quota.Result, error) {
+	r, err := l.store.Apply(ctx, op)
+	if err == nil && l.calls.Add(1)%l.n == 0 {
+		return quota.Result{}, context.DeadlineExceeded
+	}
+	return r, err
+}
+
+// A Link is a way to a store that can be cut.
+type Link struct {
+	store quota.Store
+	cut   atomic.Bool
+}
+
+// Partition puts a link before a store. It is whole until it is cut.
+func Partition(s quota.Store) *Link { return &Link{store: s} }
+
+// Cut cuts the link: a call hangs until its context ends, also one that was under
+// way, as it does when a network is cut.
+func (l *Link) Cut() { l.cut.Store(true) }
+
+// Heal makes the link whole for the calls that come after.
+func (l *Link) Heal() { l.cut.Store(false) }
+
+// Apply implements [quota.Store].
+func (l *Link) Apply(ctx context.Context, op quota.Operation) (quota.Result, error) {
+	if !l.cut.Load() {
+		if r, err := l.store.Apply(ctx, op); !l.cut.Load() {
+			return r, err
+		}
+	}
+	<-ctx.Done()
+	return quota.Result{}, fmt.Errorf("cut off: %w", ctx.Err())
+}

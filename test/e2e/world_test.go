@@ -1,0 +1,175 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/meteproject/mete/test/envoy"
+	"github.com/meteproject/mete/test/rig"
+)
+
+// shared is the world of most tests.
+var shared *world
+
+// binaries is the folder of the built commands.
+var binaries string
+
+// TestMain builds mete and starts the shared world once.
+func TestMain(m *testing.M) {
+	code, err := runAll(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runAll(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
+	defer cancel()
+	if binaries, err = os.MkdirTemp("", "mete-e2e-"); err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(binaries)) }()
+	root, err := envoy.Root()
+	if err != nil {
+		return 1, err
+	}
+	var flags []string
+	if raceBuild {
+		flags = []string{"-race"}
+	}
+	if err := rig.Build(ctx, root, binaries, flags...); err != nil {
+		return 1, err
+	}
+	shared = &world{}
+	defer func() { err = errors.Join(err, shared.stop()) }()
+	if err := shared.start(ctx, filepath.Join(binaries, "data"), nil, nil); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// A world is one mete with everything around it.
+type world struct {
+	mete     *rig.Mete
+	upstream *rig.Upstream
+	ingress  *envoy.Process // examples/envoy/envoy.yaml: asks by ext_authz
+	internal *envoy.Process // examples/envoy/ratelimit.yaml: asks by the rate limit filter
+	etcd     *clientv3.Client
+}
+
+// newWorld starts a world for one test. Args go to mete; edit, if not nil, changes
+// the config of the ingress Envoy.
+func newWorld(t *testing.T, args []string, edit func(config string) string) *world {
+	t.Helper()
+	w := &world{}
+	t.Cleanup(func() {
+		if err := w.stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() && w.mete != nil {
+			t.Logf("mete says:\n%s", w.mete.Log())
+		}
+	})
+	if err := w.start(t.Context(), t.TempDir(), args, edit); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) start(ctx context.Context, dataDir string, args []string, edit func(string) string) (err error) {
+	if err := os.MkdirAll(dataDir, 0o700); err != nil {
+		return err
+	}
+	if w.mete, err = rig.StartMete(ctx, filepath.Join(binaries, "mete"), dataDir, args...); err != nil {
+		return err
+	}
+	if w.upstream, err = rig.StartUpstream(ctx); err != nil {
+		return err
+	}
+	w.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{w.mete.Etcd}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	if w.ingress, err = w.startEnvoy(ctx, "envoy.yaml", 9901, 10000, edit); err != nil {
+		return err
+	}
+	if edit != nil {
+		return nil
+	}
+	w.internal, err = w.startEnvoy(ctx, "ratelimit.yaml", 9902, 10001, nil)
+	return err
+}
+
+// startEnvoy runs an example on free ports.
+func (w *world) startEnvoy(ctx context.Context, example string, admin, listener int, edit func(string) string) (*envoy.Process, error) {
+	config, err := envoy.Ports(readExample(example), map[int]int{
+		admin: 0, listener: 0, 9001: rig.Port(w.mete.GRPC), 8000: rig.Port(w.upstream.Address),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if edit != nil {
+		config = edit(config)
+	}
+	binary, err := envoy.Binary(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return envoy.Start(ctx, binary, config)
+}
+
+func (w *world) stop() error {
+	var errs []error
+	for _, p := range []*envoy.Process{w.ingress, w.internal} {
+		if p != nil {
+			errs = append(errs, p.Stop())
+		}
+	}
+	if w.etcd != nil {
+		errs = append(errs, w.etcd.Close())
+	}
+	if w.upstream != nil {
+		errs = append(errs, w.upstream.Stop())
+	}
+	if w.mete != nil {
+		errs = append(errs, w.mete.Stop())
+	}
+	return errors.Join(errs...)
+}
+
+// readExample reads a file of examples/envoy. One that is missing is empty, which
+// no Envoy starts with.
+func readExample(name string) string {
+	root, err := envoy.Root()
+	if err != nil {
+		return ""
+	}
+	text, err := os.ReadFile(filepath.Join(root, "examples", "envoy", name))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// part returns an example that is a part of another, indented to fit there and
+// without its comments.
+func part(name, indent string) string {
+	var b strings.Builder
+	for line := range strings.Lines(readExample(name)) {
+		if !strings.HasPrefix(line, "#") {
+			b.WriteString(indent + line)
+		}
+	}
+	return b.String()
+}
