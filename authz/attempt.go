@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"context"
 	"time"
 
 	"github.com/meteproject/mete/plan"
@@ -27,7 +28,7 @@ type attempt struct {
 
 // run charges the request or finds out why not. It tells whether dec holds the
 // answer; if not, the path was out of date or a lease was waited for.
-func (a *attempt) run(dec *Decision) bool {
+func (a *attempt) run(ctx context.Context, dec *Decision) bool {
 	if !a.path.lock() {
 		a.leaf.path.CompareAndSwap(a.path, nil)
 		return false
@@ -35,7 +36,7 @@ func (a *attempt) run(dec *Decision) bool {
 	a.examine()
 	if !a.refused && !a.denied && a.short != nil {
 		a.path.unlock()
-		a.patience.wait(a.now, a.short)
+		a.patience.wait(ctx, a.now, a.short)
 		return false
 	}
 	admitted := !a.refused && !a.denied || !a.cost.check

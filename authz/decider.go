@@ -2,6 +2,7 @@ package authz
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -85,7 +86,7 @@ func (d *Decider) Decide(ctx context.Context, now time.Time, req *Request, dec *
 }
 
 func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *Decision) {
-	patience := newPatience(ctx, d.keeper, now)
+	patience := patience{keeper: d.keeper, since: now}
 	defer patience.stop()
 	for {
 		cur := d.current.Load()
@@ -93,13 +94,13 @@ func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *
 			dec.Outcome, dec.Why = NotReady, "no documents have been read from etcd yet"
 			return
 		}
-		if d.decideUnder(cur, now, req, dec, &patience) {
+		if d.decideUnder(ctx, cur, now, req, dec, &patience) {
 			return
 		}
 		id := dec.ID // the documents or the purses changed: decide anew
 		dec.Reset()
 		dec.ID = id
-		if patience.gone() {
+		if errors.Is(ctx.Err(), context.Canceled) {
 			return
 		}
 		now = d.now()
@@ -108,7 +109,7 @@ func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *
 
 // decideUnder decides req under one snapshot. It tells whether dec holds the
 // answer; if not, the caller decides anew.
-func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *Decision, patience *patience) bool {
+func (d *Decider) decideUnder(ctx context.Context, cur *current, now time.Time, req *Request, dec *Decision, patience *patience) bool {
 	app := findApp(cur.snapshot, req)
 	if app == nil {
 		dec.Outcome, dec.Why = NoApp, "no app has this name, domain or host"
@@ -135,17 +136,24 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 		return true
 	}
 	a := attempt{d: d, cost: &p, path: path, leaf: leaf, now: now, at: at, minute: minute(now, req.Start), patience: patience}
-	return a.run(dec)
+	return a.run(ctx, dec)
 }
 
-// findApp returns the app that req is for: by name, by rate limit domain, by host,
+// appExtension names the app in Envoy's context extensions.
+const appExtension = "mete-app"
+
+// findApp returns the app that req is for: by rate limit domain, by name, by host,
 // or the only one there is.
 func findApp(s *plan.Snapshot, req *Request) *plan.App {
-	switch {
-	case req.App != "":
-		return s.App(req.App)
-	case req.Domain != "":
+	if req.Domain != "" {
 		return s.AppForDomain(req.Domain)
+	}
+	name := req.App
+	if name == "" {
+		name, _ = req.Extension(appExtension)
+	}
+	if name != "" {
+		return s.App(name)
 	}
 	if app := s.AppForHost(req.Host); app != nil {
 		return app

@@ -119,6 +119,9 @@ func (a *answer) quotaFailure(b []byte) []byte {
 		b = putText(b, 4, valid(l.Limit.Unit))
 		b = putText(b, 5, valid(l.Limit.Name))
 		b = putEntry(b, 6, "scope", valid(l.Tenant))
+		if l.Plan != "" {
+			b = putEntry(b, 6, "plan", valid(l.Plan))
+		}
 		if !hidden(l) {
 			b = putNumber(b, 7, uint64(min(l.Limit.Amount, math.MaxInt64)))
 		}

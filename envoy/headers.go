@@ -1,8 +1,6 @@
 package envoy
 
 import (
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"strings"
 	"unicode/utf8"
 )
@@ -57,7 +55,7 @@ func shutHeader(b []byte, o headerMark) []byte {
 	if o.option == 0 {
 		return b
 	}
-	b = append(b, 2<<3|2, 0)   // append: a BoolValue that is false
+	b = append(b, 2<<3|2, 0)    // append: a BoolValue that is false
 	b = append(b, 3<<3|0, 1<<1) // append_action: OVERWRITE_IF_EXISTS_OR_ADD
 	return shut(b, o.option)
 }

@@ -31,8 +31,8 @@ type limitCall struct {
 // A descriptor is what a descriptor says of a request: the entries with the keys
 // that mete knows. The first of a key counts.
 type descriptor struct {
-	tenant, route      string
-	method, path       string
+	tenant, route       string
+	method, path        string
 	contentType, accept string
 
 	hits int64

@@ -176,6 +176,11 @@ func (k *Keeper) mayHaveForerunner() bool {
 // should wait for it (A61).
 func (k *Keeper) Away(now Instant) bool { return now.Mono < k.away.Load() }
 
+// AwayFor returns how long requests will go on not to wait; 0 if they do.
+func (k *Keeper) AwayFor(now Instant) time.Duration {
+	return time.Duration(max(0, k.away.Load()-now.Mono))
+}
+
 // Fail records that the store did not answer a request in time.
 func (k *Keeper) Fail(now Instant) {
 	k.away.Store(now.Mono + int64(k.cfg.UnavailableFor))

@@ -65,7 +65,10 @@ func (b *Bucket) refill(now int64) {
 	}
 	elapsed := uint64(now - b.at)
 	b.at = now
-	if b.tokens >= b.rate.Burst || b.rate.Amount <= 0 || b.rate.Window <= 0 {
+	if b.rate.Amount <= 0 || b.rate.Window <= 0 {
+		return
+	}
+	if b.tokens >= b.rate.Burst {
 		b.rest = 0
 		return
 	}
@@ -135,10 +138,10 @@ func (b *Bucket) UntilFull(now int64) time.Duration {
 }
 
 // Full tells whether b is full: a full bucket can be dropped and made again
-// without anybody noticing (R32).
+// without anybody noticing (R32). So can one that admits nothing.
 func (b *Bucket) Full(now int64) bool {
 	b.refill(now)
-	return b.tokens >= b.rate.Burst
+	return b.tokens >= b.rate.Burst || b.rate.nothing()
 }
 
 // until returns the nanoseconds, rounded up, from now until b holds n tokens. Where
@@ -176,7 +179,7 @@ func (b *Bucket) SetRate(now int64, r Rate) {
 	full := b.tokens >= b.rate.Burst && b.rate.Burst > 0
 	b.rest = scale(b.rest, b.rate.Window, r.Window)
 	b.rate = r
-	if full || b.tokens > r.Burst {
+	if full || b.tokens >= r.Burst {
 		b.tokens, b.rest = r.Burst, 0
 	}
 }

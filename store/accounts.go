@@ -126,7 +126,7 @@ func (a *attempt) step(ctx context.Context) (done bool, err error) {
 	if replay && a.seen.current {
 		return true, nil
 	}
-	t := transaction{key: a.key, revision: a.seen.revision}
+	t := newTransaction(a.key, a.seen.revision)
 	if !replay {
 		t.require(a.op)
 	}
@@ -137,7 +137,7 @@ func (a *attempt) step(ctx context.Context) (done bool, err error) {
 	} else {
 		t.then = append(t.then, clientv3.OpGet(a.key, clientv3.WithKeysOnly()))
 	}
-	return a.commit(ctx, &t)
+	return a.commit(ctx, t)
 }
 
 // read reads the account from any member: an old value only loses the swap. After
@@ -231,8 +231,6 @@ func (a *attempt) commit(ctx context.Context, t *transaction) (done bool, err er
 // the operation, and puts or a read.
 type transaction struct {
 	key      string
-	revision int64
-
 	compares []clientv3.Cmp
 	then     []clientv3.Op
 	writes   bool
@@ -241,6 +239,14 @@ type transaction struct {
 	guards []quota.Guard
 	holder string   // that must be liable; "": no condition
 	gone   []string // that must not be
+}
+
+// newTransaction returns one that wants the account to be at revision.
+func newTransaction(key string, revision int64) *transaction {
+	return &transaction{
+		key:      key,
+		compares: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", revision)},
+	}
 }
 
 // require adds the conditions under which op may be applied.
@@ -273,10 +279,8 @@ func (t *transaction) put(a *attempt, next quota.Account) error {
 	return nil
 }
 
-// reads returns what tells, after a loss, which condition failed. It adds the
-// compare of the account itself.
+// reads returns what tells, after a loss, which condition failed.
 func (t *transaction) reads() []clientv3.Op {
-	t.compares = append(t.compares, clientv3.Compare(clientv3.ModRevision(t.key), "=", t.revision))
 	ops := []clientv3.Op{clientv3.OpGet(t.key)}
 	for _, g := range t.guards {
 		ops = append(ops, clientv3.OpGet(guardKey(g), clientv3.WithKeysOnly()))

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -362,5 +361,3 @@ func wait(ctx context.Context, d time.Duration) error {
 		return nil
 	}
 }
-
-var _ = mvccpb.DELETE

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -21,12 +22,21 @@ type header struct {
 	revision int64
 }
 
+// pageTimeout bounds one page: a member that hangs must not hang its reader.
+const pageTimeout = 10 * time.Second
+
+func page(ctx context.Context, kv clientv3.KV, from, to string, revision int64) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	return kv.Get(ctx, from, clientv3.WithRange(to), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
+}
+
 // scan reads all keys of a span at one revision (0: the newest) and calls each
 // with them in order. It returns that revision.
 func scan(ctx context.Context, kv clientv3.KV, s span, revision int64, each func(*mvccpb.KeyValue)) (header, error) {
 	h := header{revision: revision}
 	for from := s.from; ; {
-		r, err := kv.Get(ctx, from, clientv3.WithRange(s.to), clientv3.WithLimit(pageSize), clientv3.WithRev(h.revision))
+		r, err := page(ctx, kv, from, s.to, h.revision)
 		if err != nil {
 			return h, fmt.Errorf("read %s: %w", s.from, err)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -9,33 +8,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"google.golang.org/grpc"
 
+	"github.com/meteproject/mete/authz"
+	"github.com/meteproject/mete/envoy"
 	"github.com/meteproject/mete/quota"
 )
 
 // readings is what the parts tell of themselves at one moment. Keys become labels:
 // they are apps, kinds, outcomes and the like, never tenants (case C145).
 type readings struct {
-	Decisions map[decisionKey]int64
-	Overshoot map[quota.Cause]int64
-	Keeper    quota.KeeperStats
-	Rejected  map[string]int // documents by kind
-	NotAfter  map[string]time.Time
+	Decider  authz.Stats
+	Envoy    envoy.Stats
+	Keeper   quota.KeeperStats
+	Rejected map[string]int       // documents by kind
+	NotAfter map[string]time.Time // certificates by use
 
-	StoreUp       bool
-	Revision      int64 // of the documents that are enforced
-	CachedTenants int
-	Replicas      int
+	StoreUp  bool
+	Revision int64 // of the documents that are enforced
+	Replicas int   // live
 }
-
-// decisionKey is what decisions are counted by.
-type decisionKey struct{ App, Outcome string }
 
 // metrics is what is observed as it happens, beside what the collector reads.
 type metrics struct {
 	registry *prometheus.Registry
-	decision *prometheus.HistogramVec
+	decision prometheus.Histogram
 	lease    prometheus.Histogram
 }
 
@@ -44,15 +40,15 @@ type metrics struct {
 func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
-		decision: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		decision: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "mete_decision_duration_seconds",
 			Help: "Time from a question of Envoy to its answer.",
 			// 5 ms and 300 ms are lines that alerts and dashboards look at.
 			Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .3, .5, 1},
-		}, []string{"api"}),
+		}),
 		lease: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "mete_lease_wait_seconds",
-			Help:    "Time that lease requests took; a request with nothing left waits as long.",
+			Help:    "Time that requests with nothing left waited for a lease.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .2, .3, .5, 1},
 		}),
 	}
@@ -72,47 +68,13 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
-// timed observes how long the calls of apis, by full method name, take.
-func (m *metrics) timed(apis map[string]string) grpc.UnaryServerInterceptor {
-	observers := map[string]prometheus.Observer{}
-	for method, api := range apis {
-		observers[method] = m.decision.WithLabelValues(api)
-	}
-	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		observer := observers[info.FullMethod]
-		if observer == nil {
-			return handle(ctx, req)
-		}
-		start := time.Now()
-		resp, err := handle(ctx, req)
-		observer.Observe(time.Since(start).Seconds())
-		return resp, err
-	}
-}
-
-// timedStore observes how long operations that ask for units take.
-type timedStore struct {
-	quota.Store
-	took prometheus.Observer
-}
-
-// Apply implements [quota.Store].
-func (s timedStore) Apply(ctx context.Context, op quota.Operation) (quota.Result, error) {
-	start := time.Now()
-	res, err := s.Store.Apply(ctx, op)
-	if op.Want > 0 {
-		s.took.Observe(time.Since(start).Seconds())
-	}
-	return res, err
-}
-
 // A collector reads the parts when Prometheus asks, so that metrics cost the
 // requests nothing.
 type collector struct {
 	read func() readings
 
-	decisions, overshoot, leases, leaseUnits, purses, rejected, notAfter *prometheus.Desc
-	storeUp, revision, tenants, replicas                                 *prometheus.Desc
+	decisions, refusals, undecided, evicted, overshoot, leases, leaseUnits, purses, rejected, notAfter *prometheus.Desc
+	storeUp, revision, tenants, replicas                                                               *prometheus.Desc
 }
 
 func newCollector(read func() readings) *collector {
@@ -122,6 +84,9 @@ func newCollector(read func() readings) *collector {
 	return &collector{
 		read:       read,
 		decisions:  desc("decisions_total", "Decisions by app and outcome.", "app", "outcome"),
+		refusals:   desc("refusals_total", "Refusals by the limit that refused.", "app", "plan", "limit"),
+		undecided:  desc("undecided_calls_total", "Calls that ended without an answer.", "reason"),
+		evicted:    desc("evicted_tenants_total", "Tenants that were dropped from memory."),
 		overshoot:  desc("overshoot_units_total", "Units used past a quota, by cause.", "cause"),
 		leases:     desc("lease_requests_total", "Operations on accounts by what came of them.", "result"),
 		leaseUnits: desc("lease_granted_units_total", "Units lent to this replica."),
@@ -138,7 +103,7 @@ func newCollector(read func() readings) *collector {
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.decisions, c.overshoot, c.leases, c.leaseUnits, c.purses, c.rejected, c.notAfter,
+		c.decisions, c.refusals, c.undecided, c.evicted, c.overshoot, c.leases, c.leaseUnits, c.purses, c.rejected, c.notAfter,
 		c.storeUp, c.revision, c.tenants, c.replicas,
 	} {
 		ch <- d
@@ -149,11 +114,24 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	r := c.read()
 	s := sink{ch}
-	for key, n := range r.Decisions {
-		s.counter(c.decisions, n, key.App, key.Outcome)
+	for app, counts := range r.Decider.Decisions {
+		sums := map[string]int64{}
+		for o, n := range counts {
+			sums[outcomeLabel(o)] += n
+		}
+		for label, n := range sums {
+			s.counter(c.decisions, n, app, label)
+		}
+	}
+	for key, n := range r.Decider.Refusals {
+		s.counter(c.refusals, n, key.App, key.Plan, key.Limit)
 	}
 	for _, cause := range quota.Causes() { // also those that never happened
-		s.counter(c.overshoot, r.Overshoot[cause], string(cause))
+		s.counter(c.overshoot, r.Decider.Overshoot[cause], string(cause))
+	}
+	s.counter(c.evicted, r.Decider.Evicted)
+	for end, n := range map[string]uint64{"gone": r.Envoy.Gone, "malformed": r.Envoy.Malformed, "panic": r.Envoy.Panics} {
+		s.counter(c.undecided, int64(n), end) //nolint:gosec // no process lives that long
 	}
 	for result, n := range map[string]int64{
 		"granted": r.Keeper.Granted, "refused": r.Keeper.Refused, "reported": r.Keeper.Reported,
@@ -173,8 +151,30 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	s.gauge(c.storeUp, oneIf(r.StoreUp))
 	s.gauge(c.revision, float64(r.Revision))
-	s.gauge(c.tenants, float64(r.CachedTenants))
+	s.gauge(c.tenants, float64(r.Decider.Tenants))
 	s.gauge(c.replicas, float64(r.Replicas))
+}
+
+// outcomeLabel returns the word for o in metrics (standards.md 6.3).
+func outcomeLabel(o authz.Outcome) string {
+	switch o {
+	case authz.Allowed:
+		return "allowed"
+	case authz.Exempt:
+		return "exempt"
+	case authz.Grace:
+		return "grace"
+	case authz.CountedOver:
+		return "counted_over"
+	case authz.UnavailableAllowed:
+		return "unavailable_allow"
+	case authz.Unavailable:
+		return "unavailable_deny"
+	case authz.RateLimited, authz.QuotaExceeded, authz.RequestTooLarge, authz.Unauthenticated, authz.TenantUnknown:
+		return "denied"
+	case authz.Undecided, authz.NoApp, authz.NotReady:
+	}
+	return "error"
 }
 
 func oneIf(yes bool) float64 {

@@ -17,7 +17,7 @@ func configPrintCommand(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "print",
 		Short: "Show the effective settings, where each comes from, and what is wrong with them",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 	}
 	output := cmd.Flags().StringP("output", "o", "yaml", "yaml or json")
 	src := addFlags(cmd.Flags(), env)

@@ -12,9 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 )
 
 const (
@@ -76,29 +74,6 @@ func (w debugWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// grpcOptions are what all gRPC APIs share. closing ends the streams that would
-// hold up a stop for nothing.
-func grpcOptions(c config, secure *serverTLS, closing <-chan struct{}) []grpc.ServerOption {
-	opts := []grpc.ServerOption{
-		grpc.MaxConcurrentStreams(uint32(c.MaxStreams)), //nolint:gosec // check bounds it
-		// Streams live on an aged connection for as long as they like: Envoy
-		// opens new ones on a new connection, and none loses anything.
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: c.MaxConnectionAge}),
-		// Envoys may ping often; 5 minutes, grpc-go's own bound, cuts them off.
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		// Measured: at least as many workers as calls in flight save over a
-		// third of the time of a call, together with GOGC 400 (perf.md 1).
-		grpc.NumStreamWorkers(256),
-		// 64 KiB, the default, is about 70 checks on the way.
-		grpc.InitialWindowSize(1 << 20), grpc.InitialConnWindowSize(1 << 20),
-		grpc.ChainStreamInterceptor(endWatches(closing)),
-	}
-	if secure != nil {
-		opts = append(opts, grpc.Creds(credentials.NewTLS(secure.listenerConfig("h2"))))
-	}
-	return opts
-}
-
 // endWatches ends health watches once closing is closed: they never end by
 // themselves, and a graceful stop waits for all streams.
 func endWatches(closing <-chan struct{}) grpc.StreamServerInterceptor {
@@ -132,8 +107,15 @@ type watch struct {
 // Context implements [grpc.ServerStream].
 func (w watch) Context() context.Context { return w.ctx }
 
+// grpcServer is a server of envoy's, or a bare one in tests.
+type grpcServer interface {
+	Serve(l net.Listener) error
+	GracefulStop()
+	Stop()
+}
+
 // serveGRPC answers on l until ctx is done, then lets calls under way end.
-func serveGRPC(ctx context.Context, l net.Listener, srv *grpc.Server, log zerolog.Logger) error {
+func serveGRPC(ctx context.Context, l net.Listener, srv grpcServer, log zerolog.Logger) error {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }()
 	select {

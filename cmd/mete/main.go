@@ -46,12 +46,18 @@ func command(env environment) *cobra.Command {
 		Short:         "Rate limits and quotas for Envoy",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, c.CommandPath())}
 	})
-	config := &cobra.Command{Use: "config", Short: "Look at the settings of mete serve", Args: cobra.NoArgs}
+	config := &cobra.Command{
+		Use:   "config",
+		Short: "Look at the settings of mete serve",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
 	config.AddCommand(configPrintCommand(env))
 	root.AddCommand(serveCommand(env), config, versionCommand())
 	return root
@@ -61,3 +67,10 @@ func command(env environment) *cobra.Command {
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%q is no command or argument of %s (see %s --help)", args[0], cmd.CommandPath(), cmd.CommandPath())}
+	}
+	return nil
+}

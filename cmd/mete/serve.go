@@ -24,7 +24,7 @@ func serveCommand(env environment) *cobra.Command {
 Settings come from flags, METE_ variables, the file of --config and defaults; the first of them that says something holds.
 SIGTERM and SIGINT stop it in order, which takes drain-delay and up to 25 s more; a second one ends it at once.
 SIGHUP rereads the TLS files.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}
 	src := addFlags(cmd.Flags(), env)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -35,13 +35,13 @@ SIGHUP rereads the TLS files.`,
 		if err != nil {
 			return usageError{err}
 		}
-		p := process{env: env, stderr: cmd.ErrOrStderr(), exit: os.Exit, hup: make(chan os.Signal, 1), end: make(chan os.Signal, 2)}
-		signal.Notify(p.hup, syscall.SIGHUP)
-		signal.Notify(p.end, syscall.SIGTERM, os.Interrupt)
-		defer signal.Stop(p.hup)
-		defer signal.Stop(p.end)
+		hup, end := make(chan os.Signal, 1), make(chan os.Signal, 2)
+		signal.Notify(hup, syscall.SIGHUP)
+		signal.Notify(end, syscall.SIGTERM, os.Interrupt)
+		defer signal.Stop(hup)
+		defer signal.Stop(end)
 		debug.SetGCPercent(s.GOGC)
-		return serve(cmd.Context(), s, p)
+		return serve(cmd.Context(), s, process{env: env, stderr: cmd.ErrOrStderr(), exit: os.Exit, hup: hup, end: end})
 	}
 	return cmd
 }

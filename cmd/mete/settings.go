@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"reflect"
 	"strconv"
@@ -199,30 +201,16 @@ func (got *settings) readFile(path string) error {
 	if err != nil {
 		return fmt.Errorf("read settings: %w", err)
 	}
-	var docs []*yaml.Node
-	if err := yaml.Load(text, &docs, yaml.WithAllDocuments()); err != nil {
+	top, err := onlyDocument(text)
+	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
+	}
+	if top == nil {
+		return nil
 	}
 	var errs []error
 	fail := func(at *yaml.Node, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s:%d:%d: %w", path, at.Line, at.Column, fmt.Errorf(format, args...)))
-	}
-	if len(docs) > 1 {
-		fail(docs[1], "a second document: settings are one")
-	}
-	if len(docs) == 0 {
-		return nil
-	}
-	top := docs[0]
-	if top.Kind == yaml.DocumentNode && len(top.Content) == 1 {
-		top = top.Content[0]
-	}
-	switch {
-	case top.Kind == yaml.ScalarNode && top.ShortTag() == "!!null":
-		return errors.Join(errs...)
-	case top.Kind != yaml.MappingNode:
-		fail(top, "settings are a mapping of names to values")
-		return errors.Join(errs...)
 	}
 	byName := map[string]setting{}
 	for _, s := range allSettings() {
@@ -245,6 +233,32 @@ func (got *settings) readFile(path string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// onlyDocument returns the mapping that text consists of, nil if it is empty.
+func onlyDocument(text []byte) (*yaml.Node, error) {
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	var doc, second yaml.Node
+	switch err := dec.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil, nil //nolint:nilnil // nothing is an answer
+	case err != nil:
+		return nil, err
+	}
+	switch err := dec.Decode(&second); {
+	case err == nil:
+		return nil, fmt.Errorf("line %d: a second document: settings are one", second.Line)
+	case !errors.Is(err, io.EOF):
+		return nil, err
+	}
+	top := doc.Content[0]
+	switch {
+	case top.Kind == yaml.ScalarNode && top.ShortTag() == "!!null":
+		return nil, nil //nolint:nilnil // nothing is an answer
+	case top.Kind != yaml.MappingNode:
+		return nil, fmt.Errorf("line %d: settings are a mapping of names to values", top.Line)
+	}
+	return top, nil
 }
 
 // decode reads one value of the file into what p points to.

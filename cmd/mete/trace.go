@@ -80,12 +80,9 @@ func (t tracer) close() error {
 }
 
 // refused makes a span of a refusal, below the span that the request belongs to.
-func (t tracer) refused(ctx context.Context, start, end time.Time, req *authz.Request, dec *authz.Decision) {
-	if !t.on || dec.Outcome.Admits() {
-		return
-	}
+func (t tracer) refused(ctx context.Context, req *authz.Request, dec *authz.Decision) {
 	ctx = propagation.TraceContext{}.Extract(ctx, headerCarrier{req})
-	_, span := t.tracer.Start(ctx, "mete.refuse", trace.WithTimestamp(start), trace.WithSpanKind(trace.SpanKindServer),
+	_, span := t.tracer.Start(ctx, "mete.refuse", trace.WithTimestamp(begun(dec.ID)), trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(
 			attribute.String("mete.outcome", dec.Outcome.Error()),
 			attribute.String("mete.decision", dec.ID.String()),
@@ -97,7 +94,16 @@ func (t tracer) refused(ctx context.Context, start, end time.Time, req *authz.Re
 	if w := dec.Worst; w >= 0 && w < len(dec.Limits) {
 		span.SetAttributes(attribute.String("mete.limit", dec.Limits[w].Limit.Name), attribute.String("mete.node", dec.Limits[w].Tenant))
 	}
-	span.End(trace.WithTimestamp(end))
+	span.End()
+}
+
+// begun returns when a decision began, which its id tells to the millisecond.
+func begun(id authz.ID) time.Time {
+	var ms int64
+	for _, b := range id[:6] {
+		ms = ms<<8 | int64(b)
+	}
+	return time.UnixMilli(ms)
 }
 
 // headerCarrier reads the headers of a checked request.

@@ -48,7 +48,7 @@ func build() buildInfo {
 }
 
 func versionCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "Show what this binary is", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "version", Short: "Show what this binary is", Args: noArgs}
 	output := cmd.Flags().StringP("output", "o", "text", "text or json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		b := build()

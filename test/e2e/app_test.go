@@ -91,6 +91,20 @@ func (a *app) await(t *testing.T) {
 	t.Fatalf("app %s is not in force: %d %s\nmete says:\n%s", a.name, r.status, r.body, a.mete.Log())
 }
 
+// awaitRoutes returns once the Routes of the app are in force, by a document that
+// was written after them.
+func (a *app) awaitRoutes(t *testing.T) {
+	t.Helper()
+	late := a.key + "_late"
+	a.put(t, map[string]string{
+		"credentials/" + hash(late): document("Credential", hash(late), "  tenant: "+a.tenant+"-probe"),
+	})
+	early := a.probe
+	a.probe = late
+	a.await(t)
+	a.probe = early
+}
+
 // A reply is what a caller gets, and what the API behind Envoy saw of it.
 type reply struct {
 	status int
@@ -105,10 +119,19 @@ func (a *app) send(t *testing.T, key string, headers ...string) *reply {
 	return a.sendTo(t, a.ingress.Listener("ingress"), append([]string{"X-Api-Key: " + key}, headers...)...)
 }
 
-// sendTo sends a GET to a listener.
-func (a *app) sendTo(t *testing.T, listener string, headers ...string) *reply {
+// get sends a GET for a path with the tenant's key.
+func (a *app) get(t *testing.T, path string) *reply {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener+"/hello", http.NoBody)
+	return a.sendTo(t, a.ingress.Listener("ingress")+path, "X-Api-Key: "+a.key)
+}
+
+// sendTo sends a GET to a listener, for /hello unless a path follows.
+func (a *app) sendTo(t *testing.T, target string, headers ...string) *reply {
+	t.Helper()
+	if !strings.Contains(target, "/") {
+		target += "/hello"
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+target, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 // A gRPC caller is refused in gRPC's own words (Q27).
 func TestGRPC_Q27(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, "monthly: {kind: quota, amount: 2, reset: {calendar: month}}")
+	a := newApp(t, shared(t), "monthly: {kind: quota, amount: 2, reset: {calendar: month}}")
 	conn, err := grpc.NewClient(a.ingress.Listener("ingress"), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority(a.host))
 	if err != nil {
 		t.Fatal(err)

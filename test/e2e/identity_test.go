@@ -9,7 +9,7 @@ import (
 
 func TestBadKey_401(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, "hourly: {kind: rate, amount: 100, window: 1h}")
+	a := newApp(t, shared(t), "hourly: {kind: rate, amount: 100, window: 1h}")
 	for name, headers := range map[string][]string{
 		"unknown key": {"X-Api-Key: mk_nobody_made_this"},
 		"empty key":   {"X-Api-Key: "},
@@ -32,7 +32,7 @@ func TestBadKey_401(t *testing.T) {
 // What the API reads about the caller comes from mete alone (C35).
 func TestForgedIdentity_C35(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, "hourly: {kind: rate, amount: 100, window: 1h}")
+	a := newApp(t, shared(t), "hourly: {kind: rate, amount: 100, window: 1h}")
 	r := a.send(t, a.key, "X-Mete-Tenant: org:victim", "X-Mete-Tenant: org:other", "X-Mete-Principal: user:root",
 		"X-Mete-Class: service", "X-Quota-Decision: forged")
 	if r.status != http.StatusOK || len(r.seen) != 1 {
@@ -83,7 +83,7 @@ func TestForgedIdentity_C35_WithoutEarlyMutation(t *testing.T) {
 // message that carries them, and Envoy's failure mode would decide instead.
 func TestNonUTF8_DoesNotBypass(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, "hourly: {kind: rate, amount: 2, window: 1h}")
+	a := newApp(t, shared(t), "hourly: {kind: rate, amount: 2, window: 1h}")
 	bad := string([]byte{'a', 0xff, 0xfe, 0xc3, 0x28})
 
 	r := a.sendTo(t, a.ingress.Listener("ingress"), "X-Api-Key: "+bad)
@@ -102,7 +102,7 @@ func TestNonUTF8_DoesNotBypass(t *testing.T) {
 // A path that Envoy was told not to ask for goes on without a key.
 func TestHealthPath_AsksNobody(t *testing.T) {
 	t.Parallel()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+shared.ingress.Listener("ingress")+"/healthz", http.NoBody)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+shared(t).ingress.Listener("ingress")+"/healthz", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

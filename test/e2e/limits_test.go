@@ -63,7 +63,7 @@ func berlinMonthEnd(t *testing.T, now time.Time) time.Time {
 
 func TestAllowed_R5_R6_R7(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, `
+	a := newApp(t, shared(t), `
 per_second: {kind: rate, amount: 10, window: 1s}
 per_minute: {kind: rate, amount: 300, window: 1m}`)
 	r := a.admit(t, 1)
@@ -76,7 +76,7 @@ per_minute: {kind: rate, amount: 300, window: 1m}`)
 
 func TestRateLimited_R1_R3_R4_R9_R15_R19_R20(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, `
+	a := newApp(t, shared(t), `
 hourly: {kind: rate, amount: 3, window: 1h}
 monthly: {kind: quota, amount: 100, reset: {calendar: month}}`, "headers: {x_quota: true}")
 	wantHeader(t, a.admit(t, 3), "X-Quota-Used", "3")
@@ -100,7 +100,7 @@ monthly: {kind: quota, amount: 100, reset: {calendar: month}}`, "headers: {x_quo
 // A bucket refills continuously: a tenth of a second is one of ten tokens.
 func TestRateLimited_R15_R16_RefillsContinuously(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, "per_second: {kind: rate, amount: 2, window: 4s}")
+	a := newApp(t, shared(t), "per_second: {kind: rate, amount: 2, window: 4s}")
 	a.admit(t, 2)
 	if got := a.refuse(t, http.StatusTooManyRequests).refusal(t).RetryAfter; got < 1 || got > 2 {
 		t.Errorf("Retry-After = %d, want at most the 2 s of one token", got)
@@ -111,7 +111,7 @@ func TestRateLimited_R15_R16_RefillsContinuously(t *testing.T) {
 
 func TestQuotaExceeded_A3_A4_A13_A14_C46(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, "monthly: {kind: quota, amount: 4, reset: {calendar: month}}")
+	a := newApp(t, shared(t), "monthly: {kind: quota, amount: 4, reset: {calendar: month}}")
 	a.admit(t, 4)
 
 	for range 2 { // A10: a refusal uses nothing
@@ -133,7 +133,7 @@ func TestQuotaExceeded_A3_A4_A13_A14_C46(t *testing.T) {
 
 func TestXQuota_C45(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, "monthly: {kind: quota, amount: 4, reset: {calendar: month}}", "headers: {x_quota: true}")
+	a := newApp(t, shared(t), "monthly: {kind: quota, amount: 4, reset: {calendar: month}}", "headers: {x_quota: true}")
 	reset := berlinMonthEnd(t, time.Now()).UTC().Format("2006-01-02T15:04:05.000Z")
 	check := func(r *reply, used, left string) {
 		t.Helper()
@@ -149,7 +149,7 @@ func TestXQuota_C45(t *testing.T) {
 
 func TestProblemJSON(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, "hourly: {kind: rate, amount: 1, window: 1h}")
+	a := newApp(t, shared(t), "hourly: {kind: rate, amount: 1, window: 1h}")
 	a.admit(t, 1)
 	r := a.refuse(t, http.StatusTooManyRequests, "Accept: application/problem+json")
 	wantHeader(t, r, "Content-Type", "application/problem+json")
@@ -162,7 +162,7 @@ func TestProblemJSON(t *testing.T) {
 // Both limits run out at once: the longer wait is the one to tell.
 func TestTwoLimits_R17_LongestWait(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, `
+	a := newApp(t, shared(t), `
 per_minute: {kind: rate, amount: 2, window: 1m}
 daily: {kind: rate, amount: 2, window: 24h}`)
 	a.admit(t, 2)
@@ -178,7 +178,7 @@ daily: {kind: rate, amount: 2, window: 24h}`)
 // A limit written into etcd is in force within a second (R12, A54, Q67), up and down.
 func TestLimitChange_R12_A54_Q67(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, "monthly: {kind: quota, amount: 3, reset: {calendar: month}}", "headers: {x_quota: true}")
+	a := newApp(t, shared(t), "monthly: {kind: quota, amount: 3, reset: {calendar: month}}", "headers: {x_quota: true}")
 	a.admit(t, 3)
 	a.refuse(t, http.StatusTooManyRequests) // and is remembered for 10 s
 
@@ -207,7 +207,7 @@ func TestLimitChange_R12_A54_Q67(t *testing.T) {
 // A bad edit changes nothing.
 func TestBadEdit_LastGoodStays(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, "hourly: {kind: rate, amount: 2, window: 1h}")
+	a := newApp(t, shared(t), "hourly: {kind: rate, amount: 2, window: 1h}")
 	a.put(t, map[string]string{"plans/" + a.name: a.plan("hourly: {kind: rate, amount: lots, window: 1h}")})
 	time.Sleep(settleWithin / 2)
 	wantHeader(t, a.admit(t, 1), "RateLimit-Policy", `"hourly";q=2;w=3600`)

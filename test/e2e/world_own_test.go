@@ -20,7 +20,7 @@ import (
 // The rate limit filter and ext_authz charge the same counters (C019).
 func TestRLS_SameCounter_C019(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared, `
+	a := newApp(t, shared(t), `
 hourly: {kind: rate, amount: 6, window: 1h}
 monthly: {kind: quota, amount: 100, reset: {calendar: month}}`, "domain: api", "headers: {x_quota: true}")
 	byTenant := func() *reply { return a.sendTo(t, a.internal.Listener("internal"), "X-Verified-Tenant: "+a.tenant) }

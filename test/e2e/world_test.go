@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,55 +18,80 @@ import (
 	"github.com/meteproject/mete/test/rig"
 )
 
-// shared is the world of most tests.
-var shared *world
-
-// binaries is the folder of the built commands.
-var binaries string
-
-// TestMain builds mete and starts the shared world once.
-func TestMain(m *testing.M) {
-	code, err := runAll(m)
+// binaries is the folder of the built commands, made on first use.
+var binaries = sync.OnceValues(func() (string, error) {
+	root, err := envoy.Root()
 	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp("", "mete-e2e-")
+	if err != nil {
+		return "", err
+	}
+	var flags []string
+	if raceBuild {
+		flags = []string{"-race"}
+	}
+	return dir, rig.Build(context.Background(), root, dir, flags...)
+})
+
+// common is the world of most tests, started on first use: a run that lists tests
+// or runs benchmarks starts nothing.
+var common struct {
+	sync.Mutex
+
+	world *world // guarded by the mutex
+	err   error  // guarded by the mutex
+}
+
+// shared returns the world of most tests.
+func shared(t *testing.T) *world {
+	t.Helper()
+	common.Lock()
+	defer common.Unlock()
+	if common.world == nil && common.err == nil {
+		dir, err := binaries()
+		w := &world{}
+		if err == nil {
+			err = w.start(context.Background(), filepath.Join(dir, "data"), nil, nil)
+		}
+		common.world, common.err = w, err
+	}
+	if common.err != nil {
+		t.Fatal(common.err)
+	}
+	return common.world
+}
+
+// TestMain stops what was started, and fails if that fails: at a stop mete tells of
+// data races.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := stopAll(); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		code = 1
 	}
 	os.Exit(code)
 }
 
-func runAll(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
-	defer cancel()
-	if binaries, err = os.MkdirTemp("", "mete-e2e-"); err != nil {
-		return 1, err
+func stopAll() error {
+	common.Lock()
+	defer common.Unlock()
+	if common.world == nil {
+		return nil
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(binaries)) }()
-	root, err := envoy.Root()
-	if err != nil {
-		return 1, err
-	}
-	var flags []string
-	if raceBuild {
-		flags = []string{"-race"}
-	}
-	if err := rig.Build(ctx, root, binaries, flags...); err != nil {
-		return 1, err
-	}
-	shared = &world{}
-	defer func() { err = errors.Join(err, shared.stop()) }()
-	if err := shared.start(ctx, filepath.Join(binaries, "data"), nil, nil); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	err := common.world.stop()
+	dir, _ := binaries() // whatever went wrong with it has been told
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
 // A world is one mete with everything around it.
 type world struct {
 	mete     *rig.Mete
 	upstream *rig.Upstream
-	ingress  *envoy.Process // examples/envoy/envoy.yaml: asks by ext_authz
-	internal *envoy.Process // examples/envoy/ratelimit.yaml: asks by the rate limit filter
-	etcd     *clientv3.Client
+	ingress  *envoy.Process   // examples/envoy/envoy.yaml: asks by ext_authz
+	internal *envoy.Process   // examples/envoy/ratelimit.yaml: asks by the rate limit filter
+	etcd     *clientv3.Client // nil if mete embeds none
 }
 
 // newWorld starts a world for one test. Args go to mete; edit, if not nil, changes
@@ -81,7 +107,8 @@ func newWorld(t *testing.T, args []string, edit func(config string) string) *wor
 			t.Logf("mete says:\n%s", w.mete.Log())
 		}
 	})
-	if err := w.start(t.Context(), t.TempDir(), args, edit); err != nil {
+	// Not t.Context: that ends before the cleanup.
+	if err := w.start(context.Background(), t.TempDir(), args, edit); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -91,15 +118,17 @@ func (w *world) start(ctx context.Context, dataDir string, args []string, edit f
 	if err := os.MkdirAll(dataDir, 0o700); err != nil {
 		return err
 	}
-	if w.mete, err = rig.StartMete(ctx, filepath.Join(binaries, "mete"), dataDir, args...); err != nil {
+	if err := w.startMete(ctx, dataDir, args...); err != nil {
 		return err
 	}
 	if w.upstream, err = rig.StartUpstream(ctx); err != nil {
 		return err
 	}
-	w.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{w.mete.Etcd}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
-	if err != nil {
-		return err
+	if w.mete.Etcd != "" {
+		w.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{w.mete.Etcd}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+		if err != nil {
+			return err
+		}
 	}
 	if w.ingress, err = w.startEnvoy(ctx, "envoy.yaml", 9901, 10000, edit); err != nil {
 		return err
@@ -108,6 +137,18 @@ func (w *world) start(ctx context.Context, dataDir string, args []string, edit f
 		return nil
 	}
 	w.internal, err = w.startEnvoy(ctx, "ratelimit.yaml", 9902, 10001, nil)
+	return err
+}
+
+func (w *world) startMete(ctx context.Context, dataDir string, args ...string) error {
+	dir, err := binaries()
+	if err != nil {
+		return err
+	}
+	m, err := rig.StartMete(ctx, filepath.Join(dir, "mete"), dataDir, args...)
+	if err == nil {
+		w.mete = m
+	}
 	return err
 }
 

@@ -24,7 +24,8 @@ const (
 	pollEvery   = 10 * time.Millisecond
 )
 
-// Addresses is where a mete listens; mete writes them to addresses.json.
+// Addresses is where a mete listens; mete writes them to addresses.json. Etcd is
+// empty if none is embedded.
 type Addresses struct {
 	GRPC    string `json:"grpc"`
 	Admin   string `json:"admin"`
@@ -64,8 +65,8 @@ func StartMete(ctx context.Context, binary, dataDir string, args ...string) (*Me
 	m := &Mete{DataDir: dataDir, exited: make(chan struct{})}
 	m.cmd = exec.Command(binary, slices.Concat([]string{ //nolint:noctx // it outlives the start: Stop ends it
 		"serve", "--data-dir", dataDir, "--grpc-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0",
-		"--metrics-listen", "127.0.0.1:0", "--etcd-listen", "127.0.0.1:0", "--drain-delay", "0s",
-	}, args)...)
+		"--metrics-listen", "127.0.0.1:0", "--drain-delay", "0s",
+	}, embed(args), args)...)
 	m.cmd.Stdout, m.cmd.Stderr = &m.log, &m.log
 	if err := m.cmd.Start(); err != nil {
 		return nil, err
@@ -78,6 +79,14 @@ func StartMete(ctx context.Context, binary, dataDir string, args ...string) (*Me
 		return nil, errors.Join(err, m.Stop())
 	}
 	return m, nil
+}
+
+// embed is the address of the embedded etcd, unless args name a cluster.
+func embed(args []string) []string {
+	if slices.Contains(args, "--etcd-endpoints") {
+		return nil
+	}
+	return []string{"--etcd-listen", "127.0.0.1:0"}
 }
 
 // Log returns what mete has written.

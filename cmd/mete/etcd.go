@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/meteproject/mete/store"
+	"github.com/meteproject/mete/store/embedded"
+)
+
+// startEtcd starts the embedded etcd. It ends when ctx does, or by a fault.
+func startEtcd(ctx context.Context, c config, log zerolog.Logger) (*embedded.Server, error) {
+	return embedded.Start(ctx, embedded.Config{Dir: c.DataDir, ClientURL: c.EtcdListen, Log: log})
+}
+
+// runEtcd waits for ctx, then closes the embedded etcd.
+func runEtcd(ctx context.Context, s *embedded.Server) error {
+	defer s.Close()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.Err():
+		return err
+	}
+}
+
+// connectEtcd returns a client of the cluster that the settings name. It does not
+// wait for the cluster.
+func connectEtcd(c config, log zerolog.Logger) (*clientv3.Client, *clientPair, error) {
+	cfg := store.Config{Endpoints: c.EtcdEndpoints, User: c.EtcdUser, Log: log}
+	if c.EtcdPasswordFile != "" {
+		text, err := os.ReadFile(c.EtcdPasswordFile)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read etcd-password-file: %w", err)
+		}
+		cfg.Password = strings.TrimRight(string(text), "\r\n")
+	}
+	pair, err := etcdTLS(c, &cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := store.Connect(cfg)
+	return client, pair, err
+}
+
+// etcdTLS sets cfg's TLS. The pair is nil without a client certificate.
+func etcdTLS(c config, cfg *store.Config) (*clientPair, error) {
+	if !strings.HasPrefix(c.EtcdEndpoints[0], "https://") {
+		return nil, nil //nolint:nilnil // check lets no mixture through
+	}
+	cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS13}
+	if c.EtcdCA != "" {
+		text, err := os.ReadFile(c.EtcdCA)
+		if err != nil {
+			return nil, fmt.Errorf("read etcd-ca: %w", err)
+		}
+		if cfg.TLS.RootCAs, _, err = authorities(text); err != nil {
+			return nil, fmt.Errorf("read etcd-ca: %s: %w", c.EtcdCA, err)
+		}
+	}
+	if c.EtcdCert == "" {
+		return nil, nil //nolint:nilnil // no client certificate is an answer
+	}
+	pair := &clientPair{cert: c.EtcdCert, key: c.EtcdKey}
+	if err := pair.read(); err != nil {
+		return nil, fmt.Errorf("read etcd-cert and etcd-key: %w", err)
+	}
+	cfg.TLS.GetClientCertificate = pair.get
+	return pair, nil
+}
+
+// A clientPair is a client certificate that is reread for each connection. A bad
+// one is passed over for the last good one.
+type clientPair struct {
+	cert, key string
+	last      atomic.Pointer[tls.Certificate]
+}
+
+func (p *clientPair) read() error {
+	pair, err := tls.LoadX509KeyPair(p.cert, p.key)
+	if err == nil {
+		p.last.Store(&pair)
+	}
+	return err
+}
+
+func (p *clientPair) get(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	_ = p.read()
+	return p.last.Load(), nil
+}
+
+// notAfter returns when the certificate in use ends; false without one.
+func (p *clientPair) notAfter() (time.Time, bool) {
+	if p == nil {
+		return time.Time{}, false
+	}
+	return p.last.Load().Leaf.NotAfter, true
+}
+
+// prepareEtcd checks the cluster's version and gives it an epoch, as often as it
+// takes: a cluster that is away is no reason not to start.
+func prepareEtcd(ctx context.Context, client *clientv3.Client, log zerolog.Logger) error {
+	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
+		err := func() error {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			_, epochErr := store.EnsureEpoch(ctx, client)
+			return errors.Join(epochErr, store.CheckVersion(ctx, client, log))
+		}()
+		if err == nil {
+			<-ctx.Done()
+			return nil
+		}
+		if ctx.Err() == nil {
+			log.Warn().Err(err).Msg("etcd does not answer; trying again")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}

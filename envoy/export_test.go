@@ -1,0 +1,81 @@
+package envoy
+
+import (
+	"time"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+
+	"github.com/meteproject/mete/authz"
+)
+
+// White-box helpers for the tests, which live in package envoy_test.
+
+const (
+	MaxFields      = maxFields
+	MaxDescriptors = maxDescriptors
+	MaxEntries     = maxEntries
+	MaxText        = maxText
+)
+
+type Metadata = metadata
+
+func NewMetadata(parts ...[]byte) *Metadata { return &metadata{parts} }
+
+// A CheckCall is a pooled check.
+type CheckCall struct{ c checkCall }
+
+func (c *CheckCall) Read(b []byte) (*authz.Request, error) {
+	c.c.read(mem.SliceBuffer(b))
+	return &c.c.req, c.c.err
+}
+
+func (c *CheckCall) Metadata() authz.Metadata { return &c.c.meta }
+
+func (c *CheckCall) Release() { c.c.release() }
+
+// A Descriptor is what was read of a descriptor.
+type Descriptor struct {
+	Tenant, Route, Method, Path string
+	Hits                        int64
+	Own                         bool
+}
+
+func ReadRateLimit(b []byte) (domain string, hits int64, items []Descriptor, err error) {
+	var c limitCall
+	c.read(mem.SliceBuffer(b))
+	for _, d := range c.items {
+		items = append(items, Descriptor{d.tenant, d.route, d.method, d.path, d.hits, d.own})
+	}
+	return c.domain, c.hits, items, c.err
+}
+
+// Check returns the bytes of the CheckResponse for d.
+func Check(d *authz.Decision, now time.Time, accept string, grpc bool, pk func(string) [9]byte) []byte {
+	var a answer
+	a.prepare(now, d, pk)
+	if d.Outcome.Admits() {
+		return a.admitted(nil)
+	}
+	return a.denied(nil, accept, grpc)
+}
+
+// Fields returns the values of RateLimit-Policy and RateLimit for d.
+func Fields(d *authz.Decision, pk func(string) [9]byte) (policy, state string) {
+	var a answer
+	a.prepare(time.Time{}, d, pk)
+	return string(a.policies(nil)), string(a.states(nil))
+}
+
+func PartitionKeys(secret string) func(string) [9]byte { return partitionKeys([]byte(secret)) }
+
+func Seconds(d time.Duration) int64       { return seconds(d) }
+func IsGRPC(contentType string) bool      { return isGRPC(contentType) }
+func WantsProblem(accept string) bool     { return wantsProblem(accept) }
+func Span(d time.Duration) string         { return string(span(nil, d)) }
+func Thousands(n int64) string            { return string(thousands(nil, n)) }
+func JSONText(s string) string            { return string(jsonText(nil, s)) }
+func Charges(l []authz.LimitState) string { return string(charges(nil, l)) }
+
+// NewCodec is the codec of a server, for a benchmark without HTTP/2.
+func NewCodec(s *Server) encoding.CodecV2 { return newCodec(s.buffers) }

@@ -1,0 +1,201 @@
+package envoy_test
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/meteproject/mete/authz"
+	"github.com/meteproject/mete/envoy"
+	"github.com/meteproject/mete/plan"
+)
+
+// noon is 10 December 2026, 12:00 in Berlin.
+var noon = time.Date(2026, time.December, 10, 11, 0, 0, 0, time.UTC)
+
+var decisionID = authz.ID{0x01, 0x9b, 0x08, 0x4b, 0x8c, 0xfa, 0x04, 0x8a, 0x2d, 0xf1, 0x3c, 0x2c, 0x2c, 0x3a, 0x9e, 0x2d}
+
+func berlin(t testing.TB) *time.Location {
+	t.Helper()
+	zone, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return zone
+}
+
+// rate is a rate limit of amount requests in a window.
+func rate(name string, amount int64, window time.Duration) *plan.EffectiveLimit {
+	return &plan.EffectiveLimit{Limit: plan.Limit{
+		Name: name, Kind: plan.Rate, Amount: amount, Burst: amount, Window: window,
+		Unit: plan.DefaultUnit, Advertise: true, Disclose: plan.DiscloseUsage,
+	}}
+}
+
+// quota is a quota of amount units in a window of the given kind.
+func quota(name string, amount int64, unit string, kind plan.ResetKind) *plan.EffectiveLimit {
+	return &plan.EffectiveLimit{Limit: plan.Limit{
+		Name: name, Kind: plan.Quota, Amount: amount, Unit: unit,
+		Reset: plan.Reset{Kind: kind}, Advertise: true, Disclose: plan.DiscloseUsage,
+	}}
+}
+
+func app() *plan.App {
+	return &plan.App{Name: "shop", Headers: plan.Headers{
+		RateLimitName: "ratelimit", PolicyName: "ratelimit-policy", XEnvoyRateLimited: true,
+	}}
+}
+
+// refusal is a decision that was refused by the limit at index worst.
+func refusal(o authz.Outcome, a *plan.App, worst int, limits ...authz.LimitState) *authz.Decision {
+	d := &authz.Decision{ID: decisionID, Outcome: o, App: a, Tenant: "org:acme", Limits: limits, Worst: worst}
+	if worst >= 0 {
+		d.Limits[worst].Refused = true
+		d.RetryAfter = d.Limits[worst].Reset
+	}
+	return d
+}
+
+// monthly is the example of standards.md 1.3: 1,000 of 1,000 in December.
+func monthly(t testing.TB) authz.LimitState {
+	t.Helper()
+	l := quota("monthly", 1000, plan.DefaultUnit, plan.CalendarMonth)
+	l.Zone = berlin(t)
+	return authz.LimitState{
+		Limit: l, Tenant: "org:acme", Leaf: true, Asked: 1, Used: 1000,
+		Reset: 1857600 * time.Second, Window: 2678400 * time.Second,
+		ResetsAt: time.Date(2026, time.December, 31, 23, 0, 0, 0, time.UTC), WindowID: "2026-12",
+	}
+}
+
+// parse reads an answer with the generated types.
+func parse[M proto.Message](t testing.TB, b []byte, m M) M {
+	t.Helper()
+	if err := proto.Unmarshal(b, m); err != nil {
+		t.Fatalf("generated types cannot read the answer: %v\n%x", err, b)
+	}
+	return m
+}
+
+func check(t testing.TB, d *authz.Decision) *authv3.CheckResponse {
+	t.Helper()
+	return parse(t, envoy.Check(d, noon, "", false, nil), &authv3.CheckResponse{})
+}
+
+// headerOf returns the value of a header that must be there at most once.
+func headerOf(t testing.TB, options []*corev3.HeaderValueOption, name string) string {
+	t.Helper()
+	value, found := "", 0
+	for _, o := range options {
+		if o.GetHeader().GetKey() == name {
+			value, found = o.GetHeader().GetValue(), found+1
+		}
+	}
+	if found > 1 {
+		t.Errorf("header %s is there %d times", name, found)
+	}
+	return value
+}
+
+func hasHeader(options []*corev3.HeaderValueOption, name string) bool {
+	return slices.ContainsFunc(options, func(o *corev3.HeaderValueOption) bool { return o.GetHeader().GetKey() == name })
+}
+
+// A script is a Decider that answers by a function and remembers what was asked
+// and given back.
+type script struct {
+	answer func(ctx context.Context, req *authz.Request, d *authz.Decision)
+
+	mu    sync.Mutex
+	asked []authz.Request
+	back  []authz.ID
+}
+
+func (s *script) Decide(ctx context.Context, now time.Time, req *authz.Request, d *authz.Decision) {
+	s.mu.Lock()
+	kept := *req
+	for _, p := range []*string{&kept.App, &kept.Domain, &kept.Method, &kept.Host, &kept.Path, &kept.Peer, &kept.Tenant, &kept.Route} {
+		*p = strings.Clone(*p)
+	}
+	kept.Headers, kept.Extensions, kept.Metadata = fields(req.Headers), fields(req.Extensions), nil
+	s.asked = append(s.asked, kept)
+	s.mu.Unlock()
+	d.ID = authz.NewID(now)
+	s.answer(ctx, req, d)
+}
+
+func fields(in []authz.Field) (out []authz.Field) {
+	for _, f := range in {
+		out = append(out, authz.Field{Name: strings.Clone(f.Name), Value: strings.Clone(f.Value)})
+	}
+	return out
+}
+
+func (s *script) GiveBack(_ time.Time, d *authz.Decision) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.ID != (authz.ID{}) && d.Outcome.Admits() && !slices.Contains(s.back, d.ID) {
+		s.back = append(s.back, d.ID)
+	}
+}
+
+func (s *script) requests() []authz.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
+}
+
+func (s *script) givenBack() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.back)
+}
+
+// always answers everything with one outcome.
+func always(o authz.Outcome) *script {
+	return &script{answer: func(_ context.Context, _ *authz.Request, d *authz.Decision) {
+		d.Outcome, d.App, d.Worst = o, app(), -1
+	}}
+}
+
+// start runs a server and returns a connection to it.
+func start(t testing.TB, o envoy.Options) (*envoy.Server, *grpc.ClientConn) {
+	t.Helper()
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := envoy.NewServer(o)
+	lis := bufconn.Listen(1 << 20)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.Serve(lis); err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	}()
+	conn, err := grpc.NewClient("passthrough:///mete",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		s.Stop()
+		<-done
+	})
+	return s, conn
+}

@@ -1,0 +1,260 @@
+package plan
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Catalog collects documents as they come and go. It is for one goroutine; what
+// others read is a [Snapshot].
+//
+// A Catalog takes what it is given: whoever puts documents checks them before,
+// with [Catalog.Check] and [Catalog.CheckDelete]. Documents that contradict each
+// other all the same, because they were not checked or raced, never lift a limit:
+// the tenants concerned get [Terms.Broken].
+type Catalog struct {
+	now Snapshot
+	age uint64 // how many snapshots have been taken
+
+	planUse  map[string]map[string]int // tenants that name a plan, by plan and app
+	children map[string]int            // tenants that name a parent, by parent
+	zones    map[string]*time.Location // so that a million tenants share theirs
+}
+
+// NewCatalog returns an empty Catalog.
+func NewCatalog() *Catalog {
+	return &Catalog{
+		now: Snapshot{
+			seed:        maphash.MakeSeed(),
+			tenants:     newSharded[string, *tenantEntry](0),
+			credentials: newSharded[Hash, *credentialEntry](0),
+			voids:       newSharded[string, int64](0),
+		},
+		planUse:  map[string]map[string]int{},
+		children: map[string]int{},
+		zones:    map[string]*time.Location{},
+	}
+}
+
+// Snapshot returns what the catalog holds now. It costs next to nothing.
+func (c *Catalog) Snapshot() *Snapshot {
+	s := c.now
+	c.age++
+	return &s
+}
+
+// Put replaces the document of doc's kind and name by doc, which was read at
+// revision. It keeps no Text of tenants and credentials.
+func (c *Catalog) Put(doc *Document, revision int64) {
+	switch doc.Kind {
+	case KindApp:
+		c.now.apps.edit(c.age)[doc.Name] = &appEntry{entry: entry{doc: doc, revision: revision}, app: doc.App}
+		c.compileApps()
+		c.compileRoutes(doc.Name)
+	case KindPlan:
+		c.now.plans.edit(c.age)[doc.Name] = newPlanEntry(doc, revision)
+	case KindRoutes:
+		before := c.routesApp(doc.Name)
+		c.now.routes.edit(c.age)[doc.Name] = &routesEntry{entry{doc: doc, revision: revision}}
+		c.compileRoutes(before)
+		c.compileRoutes(doc.Routes.App)
+	case KindTenant:
+		c.putTenant(doc.Name, &tenantEntry{entry: entry{doc: c.lean(doc), revision: revision}})
+	case KindCredential:
+		at := credentialShard(doc.Credential.Hash)
+		c.now.credentials.part(at, c.age)[doc.Credential.Hash] = &credentialEntry{entry{doc: c.lean(doc), revision: revision}}
+	case KindWebhook:
+		c.now.webhooks.edit(c.age)[doc.Name] = &entry{doc: doc, revision: revision}
+	}
+}
+
+// PutBroken tells that a document at revision is not valid. A valid one that is
+// there stays in force; where none ever was, tenants that need it get
+// [Terms.Broken] with why, which should say so ("plan free has never been valid").
+func (c *Catalog) PutBroken(kind Kind, name string, revision int64, why string) {
+	if doc, _ := c.now.Document(kind, name); doc != nil {
+		return
+	}
+	broken := entry{revision: revision, broken: why}
+	switch kind {
+	case KindApp:
+		c.now.apps.edit(c.age)[name] = &appEntry{entry: broken, routes: newRouteTable(nil)}
+	case KindPlan:
+		c.now.plans.edit(c.age)[name] = &planEntry{entry: broken}
+	case KindRoutes:
+		c.now.routes.edit(c.age)[name] = &routesEntry{broken}
+	case KindTenant:
+		c.putTenant(name, &tenantEntry{entry: broken})
+	case KindCredential:
+		if hash, ok := parseHash(name); ok {
+			c.now.credentials.part(credentialShard(hash), c.age)[hash] = &credentialEntry{broken}
+		}
+	case KindWebhook:
+		c.now.webhooks.edit(c.age)[name] = &broken
+	}
+}
+
+// Delete removes a document, valid or broken, that was deleted at revision. What
+// is not there is no error.
+func (c *Catalog) Delete(kind Kind, name string, revision int64) {
+	switch kind {
+	case KindApp:
+		delete(c.now.apps.edit(c.age), name)
+		c.compileApps()
+	case KindPlan:
+		delete(c.now.plans.edit(c.age), name)
+	case KindRoutes:
+		app := c.routesApp(name)
+		delete(c.now.routes.edit(c.age), name)
+		c.compileRoutes(app)
+	case KindTenant:
+		c.putTenant(name, nil)
+		// The quota version rises though the revision that made it is gone.
+		c.SetVoid(name, revision)
+	case KindCredential:
+		if hash, ok := parseHash(name); ok {
+			delete(c.now.credentials.part(credentialShard(hash), c.age), hash)
+		}
+	case KindWebhook:
+		delete(c.now.webhooks.edit(c.age), name)
+	}
+}
+
+// SetVoid raises the quota version of a tenant, and of those below it, to at
+// least revision.
+func (c *Catalog) SetVoid(tenant string, revision int64) {
+	at := c.now.tenantShard(tenant)
+	if old, _ := c.now.voids.get(at, tenant); revision > old {
+		c.now.voids.part(at, c.age)[tenant] = revision
+	}
+}
+
+// putTenant replaces, adds or (with nil) removes a tenant and counts who names
+// whom.
+func (c *Catalog) putTenant(name string, e *tenantEntry) {
+	at := c.now.tenantShard(name)
+	if old, ok := c.now.tenants.get(at, name); ok {
+		c.count(old, -1)
+	}
+	if e == nil {
+		delete(c.now.tenants.part(at, c.age), name)
+		return
+	}
+	c.now.tenants.part(at, c.age)[name] = e
+	c.count(e, 1)
+}
+
+func (c *Catalog) count(e *tenantEntry, n int) {
+	t := e.tenant()
+	if t == nil {
+		return
+	}
+	if t.Parent != "" {
+		add(c.children, t.Parent, n)
+	}
+	if t.Plan == "" {
+		return
+	}
+	use := c.planUse[t.Plan]
+	if use == nil {
+		use = map[string]int{}
+		c.planUse[t.Plan] = use
+	}
+	add(use, t.App, n)
+	if len(use) == 0 {
+		delete(c.planUse, t.Plan)
+	}
+}
+
+func add(counts map[string]int, key string, n int) {
+	if counts[key] += n; counts[key] <= 0 {
+		delete(counts, key)
+	}
+}
+
+// lean returns doc without what a million of them need not keep.
+func (c *Catalog) lean(doc *Document) *Document {
+	d := *doc
+	d.Text, d.places, d.file = nil, nil, ""
+	if d.Tenant != nil && d.Tenant.TimeZone != nil {
+		t := *d.Tenant
+		t.TimeZone = c.zone(t.TimeZone)
+		d.Tenant = &t
+	}
+	return &d
+}
+
+func (c *Catalog) zone(z *time.Location) *time.Location {
+	if known := c.zones[z.String()]; known != nil {
+		return known
+	}
+	c.zones[z.String()] = z
+	return z
+}
+
+func (c *Catalog) routesApp(name string) string {
+	if e := c.now.routes.entries[name]; e != nil && e.doc != nil {
+		return e.doc.Routes.App
+	}
+	return ""
+}
+
+// compileApps finds out anew which host and which domain belong to which app.
+// Where two apps claim one, which Check refuses, the first by name has it.
+func (c *Catalog) compileApps() {
+	hosts, domains := map[string]*App{}, map[string]*App{}
+	for _, name := range slices.Backward(sortedKeys(c.now.apps.entries)) {
+		app := c.now.apps.entries[name].app
+		if app == nil {
+			continue
+		}
+		for _, h := range app.Hosts {
+			hosts[h] = app
+		}
+		if app.Domain != "" {
+			domains[app.Domain] = app
+		}
+	}
+	c.now.hosts, c.now.domains = hosts, domains
+}
+
+// compileRoutes builds the rules of an app anew.
+func (c *Catalog) compileRoutes(app string) {
+	old := c.now.apps.entries[app]
+	if old == nil {
+		return
+	}
+	e := *old
+	e.routes = newRouteTable(c.routesOf(app, nil))
+	c.now.apps.edit(c.age)[app] = &e
+}
+
+// routesOf returns the routes of an app in the order of their names, with more in
+// the place of the one of its name.
+func (c *Catalog) routesOf(app string, more *Routes) []*Routes {
+	var all []*Routes
+	for _, e := range c.now.routes.entries {
+		if e.doc != nil && e.doc.Routes.App == app && (more == nil || e.doc.Name != more.Name) {
+			all = append(all, e.doc.Routes)
+		}
+	}
+	if more != nil {
+		all = append(all, more)
+	}
+	slices.SortFunc(all, func(a, b *Routes) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+func credentialShard(h Hash) uint64 { return binary.LittleEndian.Uint64(h[:]) }
+
+func parseHash(name string) (h Hash, ok bool) {
+	if len(name) != 2*len(h) {
+		return h, false
+	}
+	_, err := hex.Decode(h[:], []byte(name))
+	return h, err == nil
+}

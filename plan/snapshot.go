@@ -1,0 +1,212 @@
+package plan
+
+import (
+	"hash/maphash"
+	"strings"
+)
+
+// A Snapshot is all documents at one moment. It never changes, and any number of
+// goroutines may read it.
+type Snapshot struct {
+	seed maphash.Seed
+
+	apps        small[*appEntry]
+	plans       small[*planEntry]
+	routes      small[*routesEntry]
+	webhooks    small[*entry]
+	tenants     sharded[string, *tenantEntry]
+	credentials sharded[Hash, *credentialEntry]
+	voids       sharded[string, int64]
+
+	hosts, domains map[string]*App
+}
+
+// An entry is what is known of one document: the document, or why there never was
+// a valid one.
+type entry struct {
+	doc      *Document
+	revision int64
+	broken   string
+}
+
+type appEntry struct {
+	entry
+	app    *App
+	routes *routeTable
+}
+
+type planEntry struct {
+	entry
+	plan *Plan
+	// What EffectiveLimit.Source says of it.
+	source, override string
+}
+
+func newPlanEntry(doc *Document, revision int64) *planEntry {
+	return &planEntry{
+		entry: entry{doc: doc, revision: revision}, plan: doc.Plan,
+		source: "plan " + doc.Name, override: "override of plan " + doc.Name,
+	}
+}
+
+type (
+	routesEntry     struct{ entry }
+	tenantEntry     struct{ entry }
+	credentialEntry struct{ entry }
+)
+
+func (e *tenantEntry) tenant() *Tenant {
+	if e.doc == nil {
+		return nil
+	}
+	return e.doc.Tenant
+}
+
+func (s *Snapshot) tenantShard(name string) uint64 { return maphash.String(s.seed, name) }
+
+// Document returns a document and the revision that it was read at; nil and 0 if
+// there is none. Documents of tenants and credentials have no Text.
+func (s *Snapshot) Document(kind Kind, name string) (*Document, int64) {
+	var e *entry
+	switch kind {
+	case KindApp:
+		if found := s.apps.entries[name]; found != nil {
+			e = &found.entry
+		}
+	case KindPlan:
+		if found := s.plans.entries[name]; found != nil {
+			e = &found.entry
+		}
+	case KindRoutes:
+		if found := s.routes.entries[name]; found != nil {
+			e = &found.entry
+		}
+	case KindTenant:
+		if found, ok := s.tenants.get(s.tenantShard(name), name); ok {
+			e = &found.entry
+		}
+	case KindCredential:
+		if hash, ok := parseHash(name); ok {
+			if found, ok := s.credentials.get(credentialShard(hash), hash); ok {
+				e = &found.entry
+			}
+		}
+	case KindWebhook:
+		e = s.webhooks.entries[name]
+	}
+	if e == nil || e.doc == nil {
+		return nil, 0
+	}
+	return e.doc, e.revision
+}
+
+// Names returns the names of all valid apps, plans, routes or webhooks, sorted.
+// Tenants and credentials are too many to list.
+func (s *Snapshot) Names(kind Kind) []string {
+	var names []string
+	switch kind {
+	case KindApp:
+		names = sortedKeys(s.apps.entries)
+	case KindPlan:
+		names = sortedKeys(s.plans.entries)
+	case KindRoutes:
+		names = sortedKeys(s.routes.entries)
+	case KindWebhook:
+		names = sortedKeys(s.webhooks.entries)
+	case KindTenant, KindCredential:
+	}
+	valid := names[:0]
+	for _, name := range names {
+		if doc, _ := s.Document(kind, name); doc != nil {
+			valid = append(valid, name)
+		}
+	}
+	return valid
+}
+
+// App returns an app, or nil.
+func (s *Snapshot) App(name string) *App {
+	if e := s.apps.entries[name]; e != nil {
+		return e.app
+	}
+	return nil
+}
+
+// AppByDomain returns the app of a rate limit domain, or nil.
+func (s *Snapshot) AppByDomain(domain string) *App { return s.domains[domain] }
+
+// AppByHost returns the app of an authority, whose port, capitals and final dot do
+// not count, or nil. An exact host goes before "*.", and a longer "*." before a
+// shorter one.
+func (s *Snapshot) AppByHost(host string) *App {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.Trim(host[i+1:], "0123456789") == "" {
+		host = host[:i]
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if app := s.hosts[host]; app != nil || len(host) > 253 {
+		return app
+	}
+	var pattern [256]byte
+	for rest := host; ; {
+		i := strings.IndexByte(rest, '.')
+		if i < 0 {
+			return nil
+		}
+		rest = rest[i+1:]
+		if app := s.hosts[string(append(append(pattern[:0], "*."...), rest...))]; app != nil {
+			return app
+		}
+	}
+}
+
+// Plan returns a plan, or nil.
+func (s *Snapshot) Plan(name string) *Plan {
+	if e := s.plans.entries[name]; e != nil {
+		return e.plan
+	}
+	return nil
+}
+
+// Tenant returns the document of a tenant, or nil.
+func (s *Snapshot) Tenant(name string) *Tenant {
+	if e, ok := s.tenants.get(s.tenantShard(name), name); ok {
+		return e.tenant()
+	}
+	return nil
+}
+
+// Credential returns what is known of an API key, or nil. It may be disabled or
+// expired.
+func (s *Snapshot) Credential(key Hash) *Credential {
+	if e, ok := s.credentials.get(credentialShard(key), key); ok && e.doc != nil {
+		return e.doc.Credential
+	}
+	return nil
+}
+
+// Route returns the rule for a request to an app: the first that matches, or one
+// that costs one request if none does. The path is compared as normalize tells,
+// with its query; one that cannot be normalised gets the rule with the highest
+// weight of all that are metered and checked, so that no spelling makes a request
+// cheaper. It returns nil if there is no such app.
+//
+// A method matches as it is spelled: GET does not stand for HEAD. A path matches
+// as a whole, a prefix by whole segments: /v1 is a prefix of /v1 and /v1/x, not
+// of /v12; /v1/ is one of /v1/ and /v1/x, not of /v1.
+func (s *Snapshot) Route(app, method, path string) *Rule {
+	e := s.apps.entries[app]
+	if e == nil || e.app == nil {
+		return nil
+	}
+	return e.routes.find(method, path)
+}
+
+// RouteByName returns the rule of that name, or nil. If several Routes documents
+// of an app have one, it is the first document's by name.
+func (s *Snapshot) RouteByName(app, name string) *Rule {
+	e := s.apps.entries[app]
+	if e == nil || e.app == nil {
+		return nil
+	}
+	return e.routes.named[name]
+}

@@ -1,0 +1,322 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+)
+
+// A change is the newest state of a key.
+type change struct {
+	key string
+	kv  *mvccpb.KeyValue // nil: deleted
+}
+
+func (c change) deleted() bool { return c.kv == nil }
+func (c change) value() []byte { return c.kv.GetValue() }
+
+// A batch is one or more whole responses: never a part of a transaction.
+type batch struct {
+	full     bool // all keys there are: what is not in it does not exist
+	reset    bool // this is another store than before, or an older state of it
+	revision int64
+	changes  []change // at most one for each key
+}
+
+// Settings of a watcher. Requesting progress keeps the revision at which a quiet
+// watch would resume from being compacted, and proves the whole way.
+const (
+	progressEvery = 5 * time.Second
+	silenceLimit  = 15 * time.Second
+	relistEvery   = 10 * time.Minute
+)
+
+// A watcher keeps a copy of some ranges of keys true: it reads them at one
+// revision, watches from the next one on, and reads anew whenever it may have
+// missed something.
+type watcher struct {
+	client *clientv3.Client
+	log    zerolog.Logger
+	name   string // of what is watched; also keeps its stream apart from others
+	spans  []span
+
+	// Zero: the constants above.
+	progress, silence, relist time.Duration
+
+	last header // Owned by run.
+
+	mu      sync.Mutex
+	contact time.Time // guarded by mu: when etcd last said something
+	up      bool      // guarded by mu
+}
+
+// errSilent: nothing was heard for too long.
+var errSilent = errors.New("no word from etcd")
+
+// run calls handle with a full batch, then with what changes, and with a full one
+// again when need be, until ctx is done. Batches coalesce while handle runs.
+func (w *watcher) run(ctx context.Context, handle func(batch)) {
+	pause := firstPause
+	for ctx.Err() == nil {
+		began := time.Now() //nolint:forbidigo // how long a connection lasted decides nothing that is stored
+		err := w.round(ctx, handle)
+		if ctx.Err() != nil {
+			return
+		}
+		w.setUp(err == nil, err)
+		if time.Since(began) > silenceLimit { //nolint:forbidigo // as above
+			pause = firstPause
+		}
+		if err != nil && wait(ctx, jitter(pause)) != nil {
+			return
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+// round reads everything and follows it; nil means that it is time to do so
+// again.
+func (w *watcher) round(ctx context.Context, handle func(batch)) error {
+	b := batch{full: true}
+	var h header
+	for _, s := range w.spans {
+		var err error
+		h, err = scan(ctx, w.client, s, h.revision, func(kv *mvccpb.KeyValue) {
+			b.changes = append(b.changes, change{string(kv.Key), kv})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	b.revision = h.revision
+	b.reset = w.last.cluster != 0 && (h.cluster != w.last.cluster || h.revision < w.last.revision)
+	w.last = h
+	w.setUp(true, nil)
+	q := newQueue(h, len(w.spans))
+	// Watching begins before the first batch is handled, which may take long.
+	ctx, cancel := context.WithCancel(w.streamContext(ctx))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	watch, closeWatch := w.open()
+	defer closeWatch()
+	for i, s := range w.spans {
+		wg.Go(func() { w.receive(ctx, watch, i, s, q) })
+	}
+	handle(b)
+	return w.follow(ctx, watch, q, handle)
+}
+
+// open returns a client side watcher of our own, if there is a connection to open
+// one on: slow consumers share nothing then. In process, the stream's context
+// keeps it apart.
+func (w *watcher) open() (clientv3.Watcher, func()) {
+	if w.client.ActiveConnection() == nil {
+		return w.client.Watcher, func() {}
+	}
+	own := clientv3.NewWatcher(w.client)
+	return own, func() { _ = own.Close() }
+}
+
+// streamContext gives the watch its own stream. A member without a leader must
+// end it rather than stay silent.
+func (w *watcher) streamContext(ctx context.Context) context.Context {
+	return clientv3.WithRequireLeader(metadata.AppendToOutgoingContext(ctx, "mete-watch", w.name))
+}
+
+// receive only hands over: the client buffers without bound, and the server gives
+// up on watchers that are slow.
+func (w *watcher) receive(ctx context.Context, watch clientv3.Watcher, i int, s span, q *queue) {
+	ch := watch.Watch(ctx, s.from, clientv3.WithRange(s.to), clientv3.WithRev(q.start.revision+1), clientv3.WithFragment())
+	for r := range ch {
+		if err := q.take(i, &r); err != nil {
+			q.fail(fmt.Errorf("watch %s: %w", s.from, err))
+			return
+		}
+		w.touch()
+	}
+	q.fail(fmt.Errorf("watch %s: %w", s.from, errSilent))
+}
+
+// follow hands batches to handle until something is wrong or it is time to read
+// everything again.
+func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, handle func(batch)) error {
+	progress := time.NewTicker(or(w.progress, progressEvery))
+	defer progress.Stop()
+	silence := or(w.silence, silenceLimit)
+	end := time.NewTimer(or(w.relist, relistEvery))
+	defer end.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-end.C:
+			return nil
+		case <-progress.C:
+			if q.silentFor(silence) {
+				return fmt.Errorf("%w for %v", errSilent, silence)
+			}
+			ask, cancel := context.WithTimeout(ctx, or(w.progress, progressEvery))
+			err := watch.RequestProgress(ask)
+			cancel()
+			if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+				return fmt.Errorf("request progress: %w", err)
+			}
+		case <-q.wake:
+			b, err := q.drain()
+			if len(b.changes) > 0 {
+				w.last.revision = max(w.last.revision, b.revision)
+				handle(b)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (w *watcher) touch() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.contact = time.Now() //nolint:forbidigo // shown, not decided on
+}
+
+// setUp notes whether etcd answers, and logs when that changes.
+func (w *watcher) setUp(up bool, err error) {
+	w.mu.Lock()
+	was, since := w.up, w.contact
+	w.up = up
+	if up {
+		w.contact = time.Now() //nolint:forbidigo // shown, not decided on
+	}
+	w.mu.Unlock()
+	switch {
+	case up && !was && !since.IsZero():
+		w.log.Info().Str("watch", w.name).Msg("etcd answers again")
+	case !up && (was || since.IsZero()):
+		w.mu.Lock()
+		if since.IsZero() {
+			w.contact = time.Unix(0, 1) // logged
+		}
+		w.mu.Unlock()
+		w.log.Warn().Err(err).Str("watch", w.name).Msg("reading everything from etcd again")
+	}
+}
+
+// health tells whether etcd answers and when it last did.
+func (w *watcher) health() (up bool, contact time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.up, w.contact
+}
+
+func or(d, otherwise time.Duration) time.Duration {
+	if d == 0 {
+		return otherwise
+	}
+	return d
+}
+
+// A queue holds what was received and not yet handled, the newest state of each
+// key.
+type queue struct {
+	start header
+	wake  chan struct{}
+
+	mu       sync.Mutex
+	pending  map[string]change // guarded by mu, as all below
+	revision int64
+	heard    []time.Time // by span
+	seen     []int64     // newest revision, by span
+	err      error
+}
+
+func newQueue(start header, spans int) *queue {
+	q := &queue{
+		start: start, wake: make(chan struct{}, 1), pending: map[string]change{},
+		heard: make([]time.Time, spans), seen: make([]int64, spans),
+	}
+	for i := range spans {
+		q.heard[i], q.seen[i] = time.Now(), start.revision //nolint:forbidigo // measures silence
+	}
+	return q
+}
+
+// errOtherStore: answers come from another store, or an older state of it.
+var errOtherStore = errors.New("another store answers")
+
+// take adds a whole response.
+func (q *queue) take(span int, r *clientv3.WatchResponse) error {
+	if err := r.Err(); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.heard[span] = time.Now() //nolint:forbidigo // measures silence
+	if id := r.Header.GetClusterId(); id != 0 && id != q.start.cluster {
+		return errOtherStore
+	}
+	if r.IsProgressNotify() && r.Header.GetRevision() < q.seen[span] {
+		return errOtherStore
+	}
+	q.seen[span] = max(q.seen[span], r.Header.GetRevision())
+	for _, e := range r.Events {
+		c := change{key: string(e.Kv.Key)}
+		if e.Type != mvccpb.Event_DELETE {
+			c.kv = e.Kv
+		}
+		q.pending[c.key] = c
+		q.revision = max(q.revision, e.Kv.ModRevision)
+	}
+	if len(r.Events) > 0 {
+		q.poke()
+	}
+	return nil
+}
+
+func (q *queue) fail(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.err == nil {
+		q.err = err
+	}
+	q.poke()
+}
+
+func (q *queue) poke() {
+	select {
+	case q.wake <- struct{}{}:
+	default: // a wake-up is already waiting
+	}
+}
+
+// drain returns what is pending, and why no more will come.
+func (q *queue) drain() (batch, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	b := batch{revision: q.revision, changes: make([]change, 0, len(q.pending))}
+	for _, c := range q.pending {
+		b.changes = append(b.changes, c)
+	}
+	clear(q.pending)
+	return b, q.err
+}
+
+// silentFor tells whether one of the watches has said nothing for d.
+func (q *queue) silentFor(d time.Duration) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, t := range q.heard {
+		if time.Since(t) > d { //nolint:forbidigo // measures silence
+			return true
+		}
+	}
+	return false
+}
