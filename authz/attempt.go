@@ -104,6 +104,9 @@ func (a *attempt) examineQuota(s *step, l *plan.EffectiveLimit, slot *slot, unit
 		switch {
 		case !a.cost.check: // charged whatever there is
 		case a.d.keeper.Away(a.at) || a.patience.over:
+			if a.patience.over {
+				purse.GaveUp(a.at)
+			}
 			purse.Await(units) // the keeper goes on trying behind our back
 			if a.choice(l) == plan.Deny {
 				a.denied = true

@@ -20,9 +20,9 @@ const unavailableExtension = "mete-on-unavailable"
 func price(snap *plan.Snapshot, app *plan.App, req *Request, c *caller) cost {
 	p := cost{hits: max(1, req.Hits), meter: true, check: true, dry: req.CheckOnly}
 	if req.Route != "" {
-		p.rule = snap.RouteNamed(app, req.Route)
+		p.rule = snap.RouteByName(app.Name, req.Route)
 	} else if req.Path != "" {
-		p.rule = snap.Route(app, req.Method, req.Path)
+		p.rule = snap.Route(app.Name, req.Method, req.Path)
 	}
 	if p.rule != nil {
 		p.meter, p.check = p.rule.Meter, p.rule.Check

@@ -67,6 +67,7 @@ func (d *Decider) replace(change func(*current)) {
 		next := *old
 		change(&next)
 		next.generation++
+		next.since = d.keeper.Instant(d.now()).Mono
 		if d.current.CompareAndSwap(old, &next) {
 			return
 		}
@@ -146,7 +147,7 @@ const appExtension = "mete-app"
 // or the only one there is.
 func findApp(s *plan.Snapshot, req *Request) *plan.App {
 	if req.Domain != "" {
-		return s.AppForDomain(req.Domain)
+		return s.AppByDomain(req.Domain)
 	}
 	name := req.App
 	if name == "" {
@@ -155,7 +156,7 @@ func findApp(s *plan.Snapshot, req *Request) *plan.App {
 	if name != "" {
 		return s.App(name)
 	}
-	if app := s.AppForHost(req.Host); app != nil {
+	if app := s.AppByHost(req.Host); app != nil {
 		return app
 	}
 	return s.SoleApp()

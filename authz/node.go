@@ -36,7 +36,7 @@ type slot struct {
 
 // follow makes n's slots follow terms, unless newer ones have been followed, and
 // returns them in the order of the terms. The caller holds n's lock.
-func (n *node) follow(k *quota.Keeper, generation uint64, now quota.Instant, terms *plan.NodeTerms, app *plan.App, replicas int) []*slot {
+func (n *node) follow(cur *current, now quota.Instant, terms *plan.NodeTerms, app *plan.App) []*slot {
 	slots := make([]*slot, len(terms.Limits))
 	for i := range terms.Limits {
 		l := &terms.Limits[i]
@@ -44,14 +44,14 @@ func (n *node) follow(k *quota.Keeper, generation uint64, now quota.Instant, ter
 		if s == nil || s.limit.Kind != l.Kind {
 			s = &slot{}
 			if l.Kind == plan.Rate {
-				s.bucket = ratelimit.NewBucket(rate(l, replicas), now.Mono)
+				s.bucket = ratelimit.NewBucket(rate(l, cur.replicas), now.Mono)
 			}
 		}
-		s.follow(now, terms, l, app, replicas)
+		s.follow(cur, now, terms, l, app)
 		slots[i] = s
 	}
 	n.leave(slots)
-	n.slots, n.generation = slots, generation
+	n.slots, n.generation = slots, cur.generation
 	return slots
 }
 
@@ -78,11 +78,12 @@ func (n *node) leave(slots []*slot) {
 	}
 }
 
-// follow makes s follow l.
-func (s *slot) follow(now quota.Instant, terms *plan.NodeTerms, l *plan.EffectiveLimit, app *plan.App, replicas int) {
+// follow makes s follow l. A new rate holds from when the replica saw it, not from
+// the tenant's next request (case C017).
+func (s *slot) follow(cur *current, now quota.Instant, terms *plan.NodeTerms, l *plan.EffectiveLimit, app *plan.App) {
 	s.limit = l
 	if l.Kind == plan.Rate {
-		s.bucket.SetRate(now.Mono, rate(l, replicas))
+		s.bucket.SetRate(cur.since, rate(l, cur.replicas))
 		return
 	}
 	s.terms = quotaTerms(terms, l, app)

@@ -13,6 +13,7 @@ type current struct {
 	snapshot   *plan.Snapshot
 	generation uint64
 	replicas   int
+	since      int64 // monotonic time from which it holds
 }
 
 // A path is what a tenant's requests are charged to. It is built once and used
@@ -57,8 +58,8 @@ func (p *path) over(now time.Time) bool {
 
 // build computes a path and makes its nodes follow it.
 func (d *Decider) build(cur *current, app *plan.App, leaf *node, now time.Time, at quota.Instant) *path {
-	terms := cur.snapshot.Terms(app, leaf.tenant, now)
-	p := &path{current: cur, terms: terms, steps: make([]step, len(terms.Nodes))}
+	terms := cur.snapshot.Terms(now, app.Name, leaf.tenant)
+	p := &path{current: cur, terms: &terms, steps: make([]step, len(terms.Nodes))}
 	for i := range terms.Nodes {
 		t := &terms.Nodes[i]
 		n := leaf
@@ -71,7 +72,7 @@ func (d *Decider) build(cur *current, app *plan.App, leaf *node, now time.Time, 
 		s := &p.steps[i]
 		s.node.mu.Lock()
 		if s.node.generation <= cur.generation {
-			s.slots = s.node.follow(d.keeper, cur.generation, at, s.terms, app, cur.replicas)
+			s.slots = s.node.follow(cur, at, s.terms, app)
 		}
 		s.node.mu.Unlock()
 	}

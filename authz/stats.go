@@ -25,16 +25,17 @@ const outcomes = int(NotReady) + 1
 type appCounts [outcomes]atomic.Int64
 
 type stats struct {
-	mu       sync.RWMutex
-	apps     map[string]*appCounts
+	apps sync.Map // name to *appCounts; read by every request
+	over map[quota.Cause]*atomic.Int64
+
+	mu       sync.Mutex
 	refusals map[RefusalKey]int64
-	over     map[quota.Cause]*atomic.Int64
 }
 
 func newStats() *stats {
 	s := &stats{
-		apps: make(map[string]*appCounts), refusals: make(map[RefusalKey]int64),
-		over: make(map[quota.Cause]*atomic.Int64),
+		refusals: make(map[RefusalKey]int64),
+		over:     make(map[quota.Cause]*atomic.Int64),
 	}
 	for _, c := range quota.Causes() {
 		s.over[c] = new(atomic.Int64)
@@ -43,19 +44,11 @@ func newStats() *stats {
 }
 
 func (s *stats) app(name string) *appCounts {
-	s.mu.RLock()
-	c := s.apps[name]
-	s.mu.RUnlock()
-	if c != nil {
-		return c
+	c, ok := s.apps.Load(name)
+	if !ok {
+		c, _ = s.apps.LoadOrStore(name, new(appCounts))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c = s.apps[name]; c == nil {
-		c = new(appCounts)
-		s.apps[name] = c
-	}
-	return c
+	return c.(*appCounts) //nolint:forcetypeassert,errcheck // nothing else is ever stored
 }
 
 func (s *stats) count(dec *Decision) {
@@ -76,22 +69,23 @@ func (s *stats) count(dec *Decision) {
 func (s *stats) overshoot(c quota.Cause, units int64) { s.over[c].Add(units) }
 
 func (s *stats) read() Stats {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	out := Stats{
-		Decisions: make(map[string]map[Outcome]int64, len(s.apps)),
+		Decisions: make(map[string]map[Outcome]int64),
 		Refusals:  make(map[RefusalKey]int64, len(s.refusals)),
 		Overshoot: make(map[quota.Cause]int64, len(s.over)),
 	}
-	for name, counts := range s.apps {
+	s.apps.Range(func(name, counts any) bool {
 		by := make(map[Outcome]int64)
-		for o := range counts {
-			if n := counts[o].Load(); n > 0 {
+		for o := range outcomes {
+			if n := counts.(*appCounts)[o].Load(); n > 0 { //nolint:forcetypeassert // as above
 				by[Outcome(o)] = n
 			}
 		}
-		out.Decisions[name] = by
-	}
+		out.Decisions[name.(string)] = by //nolint:forcetypeassert // as above
+		return true
+	})
 	for k, n := range s.refusals {
 		out.Refusals[k] = n
 	}

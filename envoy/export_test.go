@@ -3,6 +3,7 @@ package envoy
 import (
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 
@@ -79,3 +80,11 @@ func Charges(l []authz.LimitState) string { return string(charges(nil, l)) }
 
 // NewCodec is the codec of a server, for a benchmark without HTTP/2.
 func NewCodec(s *Server) encoding.CodecV2 { return newCodec(s.buffers) }
+
+// Handler is the unary handler of a service.
+func Handler(s *Server, service string) grpc.MethodHandler {
+	if service == "check" {
+		return s.checkHandler
+	}
+	return s.limitHandler
+}

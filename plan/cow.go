@@ -21,15 +21,16 @@ type shard[K comparable, V any] struct {
 const shardCount = 1 << 12
 
 func newSharded[K comparable, V any](age uint64) sharded[K, V] {
-	s := sharded[K, V]{shards: make([]*shard[K, V], shardCount), age: age}
-	for i := range s.shards {
-		s.shards[i] = &shard[K, V]{age: age}
-	}
-	return s
+	return sharded[K, V]{shards: make([]*shard[K, V], shardCount), age: age}
 }
 
 func (s *sharded[K, V]) get(at uint64, key K) (V, bool) {
-	v, ok := s.shards[at%shardCount].entries[key]
+	p := s.shards[at%shardCount]
+	if p == nil {
+		var none V
+		return none, false
+	}
+	v, ok := p.entries[key]
 	return v, ok
 }
 
@@ -41,11 +42,11 @@ func (s *sharded[K, V]) part(at, age uint64) map[K]V {
 		s.age = age
 	}
 	p := &s.shards[at%shardCount]
-	if (*p).age < age {
+	switch {
+	case *p == nil:
+		*p = &shard[K, V]{entries: map[K]V{}, age: age}
+	case (*p).age < age:
 		*p = &shard[K, V]{entries: maps.Clone((*p).entries), age: age}
-	}
-	if (*p).entries == nil {
-		(*p).entries = map[K]V{}
 	}
 	return (*p).entries
 }

@@ -218,7 +218,7 @@ func (r *reader) spec(n, kind *node, doc *Document) {
 		doc.Tenant = o.tenant()
 		doc.Tenant.Name = doc.Name
 		if doc.Tenant.Parent != "" && doc.Tenant.Parent == doc.Name {
-			r.fail(o.n, "spec.parent", "is the tenant itself; write another one or leave it out")
+			r.fail(o.field("parent"), "spec.parent", "is the tenant itself; write another one or leave it out")
 		}
 	case KindCredential:
 		doc.Credential = o.credential()

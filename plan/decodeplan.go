@@ -103,8 +103,8 @@ func (o *object) limit() Limit {
 	default: // reported; the fields of any kind may be meant
 		o.known = append(o.known, "window", "burst", "replicas", "reset", "when_used_up", "lease", "hold")
 		for i, key := range o.n.keys {
-			if slices.Contains(o.known, key.text) {
-				o.hasField[i] = true
+			if slices.Contains(o.known, key.text) && key.kind == stringNode {
+				o.asked[i] = true
 			}
 		}
 		o.missing = slices.DeleteFunc(o.missing, func(m missing) bool { return m.name == "kind" && kindNode != nil })
@@ -413,7 +413,7 @@ func (r *reader) upTo(n *node, path string) (amount, times int64) {
 	if n.kind == stringNode {
 		if s, ok := strings.CutSuffix(n.text, "x"); ok {
 			whole, part, point := strings.Cut(s, ".")
-			v, err := strconv.ParseInt(whole+(part+"00")[:2], 10, 64)
+			v, err := strconv.ParseInt(whole+(part + "00")[:2], 10, 64)
 			if err == nil && whole != "" && strings.Trim(whole+part, "0123456789") == "" && len(part) <= 2 && (part != "") == point && len(whole) <= 9 {
 				return 0, v
 			}

@@ -9,9 +9,10 @@ import (
 // Terms returns what holds for a tenant in an app at now. With no tenant ("") or
 // one that has neither a document nor a default plan, Nodes is empty.
 //
-// A tenant whose document is for another app is unknown in this one.
+// A tenant whose document, or that of a tenant above it, is for another app is
+// unknown in this one.
 func (s *Snapshot) Terms(now time.Time, app, tenant string) Terms {
-	t := terms{s: s, now: now, Terms: Terms{Tenant: tenant}}
+	t := terms{s: s, now: now, Terms: Terms{Tenant: tenant, Root: tenant}}
 	a := s.apps.entries[app]
 	switch {
 	case a == nil:
@@ -26,6 +27,8 @@ func (s *Snapshot) Terms(now time.Time, app, tenant string) Terms {
 	if why := t.climb(); why != "" {
 		return t.broken("%s", why)
 	}
+	t.Root = t.path[len(t.path)-1].name
+	t.tenants = t.visited()
 	for i := range t.path {
 		if t.skips(i) {
 			continue
@@ -47,12 +50,15 @@ type terms struct {
 	now  time.Time
 	app  *appEntry
 	path []pathNode // the tenant first, its root last
+	// elsewhere are the documents that tell that the tenant is unknown here.
+	elsewhere []Guard
 }
 
 // A pathNode is a node of the path; its entry is nil if it has no document.
 type pathNode struct {
 	name     string
 	revision int64
+	void     int64
 	tenant   *Tenant
 }
 
@@ -77,7 +83,7 @@ func (t *terms) climb() (why string) {
 		void, _ := t.s.voids.get(at, name)
 		t.seen(void)
 		e, ok := t.s.tenants.get(at, name)
-		n := pathNode{name: name}
+		n := pathNode{name: name, void: void}
 		if ok {
 			n.revision, n.tenant = e.revision, e.tenant()
 			t.seen(e.revision)
@@ -88,12 +94,12 @@ func (t *terms) climb() (why string) {
 			return e.broken
 		case !leaf && !ok:
 			return fmt.Sprintf("tenant %s does not exist, which %s names as its parent", name, t.path[len(t.path)-1].name)
-		case !leaf && foreign:
-			return fmt.Sprintf("tenant %s belongs to app %s, not %s", name, n.tenant.App, t.App.Name)
-		case foreign:
-			n.tenant = nil
 		}
 		t.path = append(t.path, n)
+		if foreign {
+			t.forget()
+			return ""
+		}
 		if n.tenant == nil {
 			return ""
 		}
@@ -101,6 +107,26 @@ func (t *terms) climb() (why string) {
 		name = n.tenant.Parent
 	}
 	return ""
+}
+
+// visited returns the documents that the path was found by.
+func (t *terms) visited() []Guard {
+	all := make([]Guard, 0, len(t.path)+len(t.elsewhere))
+	for _, n := range t.path {
+		all = append(all, Guard{KindTenant, n.name, n.revision})
+	}
+	return append(all, t.elsewhere...)
+}
+
+// forget makes the tenant one without a document, since it belongs to another app.
+func (t *terms) forget() {
+	for _, n := range t.path[1:] {
+		t.elsewhere = append(t.elsewhere, Guard{KindTenant, n.name, n.revision})
+	}
+	t.Foreign = true
+	t.path = t.path[:1]
+	t.path[0].tenant = nil
+	t.Known = false
 }
 
 // skips tells whether node i counts nothing: with pool: root usage counts at the
@@ -117,7 +143,7 @@ func (t *terms) pooled() bool { return t.path[0].tenant != nil && t.path[0].tena
 // node computes the limits of node i.
 func (t *terms) node(i int) (n NodeTerms, why string) {
 	own := t.path[i]
-	n = NodeTerms{Tenant: own.name, Guards: make([]Guard, 0, 4)}
+	n = NodeTerms{Tenant: own.name, Void: own.void, Guards: make([]Guard, 0, 4)}
 	// The plan is the node's own, else the nearest above, else the app's. Every
 	// document that was asked guards the answer.
 	for _, p := range t.path[i:] {
@@ -127,6 +153,7 @@ func (t *terms) node(i int) (n NodeTerms, why string) {
 			break
 		}
 	}
+	n.Guards = append(n.Guards, t.elsewhere...)
 	if n.Plan == "" {
 		n.Plan = t.App.Defaults.Plan
 	}
@@ -144,8 +171,62 @@ func (t *terms) node(i int) (n NodeTerms, why string) {
 		n.Guards = append(n.Guards, Guard{KindPlan, n.Plan, p.revision})
 	}
 	n.Guards = append(n.Guards, Guard{KindApp, t.App.Name, t.app.revision})
+	n.Version = n.Void
+	for _, g := range n.Guards {
+		n.Version = max(n.Version, g.Revision)
+	}
 	n.Limits = t.limits(own, p)
 	return n, t.complete(own, n.Limits)
+}
+
+// Holds tells whether terms that an earlier snapshot gave are what this one would
+// give, until t.Until: none of the documents that they were computed from has
+// changed. It looks at a few revisions and allocates nothing.
+func (s *Snapshot) Holds(t *Terms) bool {
+	if t.Broken != "" || t.App == nil || len(t.Nodes) == 0 {
+		return false
+	}
+	if app := s.apps.entries[t.App.Name]; app == nil || app.app != t.App {
+		return false
+	}
+	for i := range t.Nodes {
+		n := &t.Nodes[i]
+		if void, _ := s.voids.get(s.tenantShard(n.Tenant), n.Tenant); void != n.Void {
+			return false
+		}
+		for _, g := range n.Guards {
+			if s.revision(g.Kind, g.Name) != g.Revision {
+				return false
+			}
+		}
+	}
+	for _, g := range t.tenants {
+		if s.revision(g.Kind, g.Name) != g.Revision {
+			return false
+		}
+	}
+	return true
+}
+
+// revision returns the revision of a document that terms are computed from, valid
+// or not; 0 if it does not exist.
+func (s *Snapshot) revision(kind Kind, name string) int64 {
+	switch kind {
+	case KindApp:
+		if e := s.apps.entries[name]; e != nil {
+			return e.revision
+		}
+	case KindPlan:
+		if e := s.plans.entries[name]; e != nil {
+			return e.revision
+		}
+	case KindTenant:
+		if e, ok := s.tenants.get(s.tenantShard(name), name); ok {
+			return e.revision
+		}
+	case KindRoutes, KindCredential, KindWebhook:
+	}
+	return 0
 }
 
 // limits puts plan, pattern overrides, own limits and overrides on each other.

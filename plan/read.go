@@ -49,12 +49,15 @@ func (r *reader) unsupported(n *node, path string, f feature) {
 // time that done is called are unknown.
 type object struct {
 	*reader
-	n        *node
-	path     string
-	known    []string
-	foreign  map[string]string // fields that belong elsewhere, and what to say
-	missing  []missing
-	hasField []bool
+	n       *node
+	path    string
+	known   []string
+	foreign map[string]string // fields that belong elsewhere, and what to say
+	missing []missing
+	noMap   bool // n was none; that is all there is to say
+	// By key: whether somebody has asked for it, and whether it stands for
+	// nothing because it is a second one.
+	asked, again []bool
 }
 
 type missing struct{ name, what string }
@@ -65,15 +68,15 @@ func (r *reader) object(n *node, path string) *object {
 	o := &object{reader: r, n: n, path: path}
 	if n.kind != mapNode {
 		r.fail(n, path, "%s is no map of fields; write field: value", n.shown())
-		o.n = &node{pos: n.pos, kind: mapNode}
+		o.n, o.noMap = &node{pos: n.pos, kind: mapNode}, true
 		return o
 	}
-	o.hasField = make([]bool, len(n.keys))
+	o.asked, o.again = make([]bool, len(n.keys)), make([]bool, len(n.keys))
 	seen := make(map[string]pos, len(n.keys))
 	for i, key := range n.keys {
 		if first, twice := seen[key.text]; twice {
 			r.fail(key, join(path, key.text), "is written twice, first in line %d; keep one", first.line+r.lines)
-			o.hasField[i] = true
+			o.asked[i], o.again[i] = true, true
 			continue
 		}
 		seen[key.text] = key.pos
@@ -101,13 +104,19 @@ func (o *object) field(name string) *node {
 }
 
 func (o *object) find(name string) (n *node, written bool) {
-	o.known = append(o.known, name)
+	if !slices.Contains(o.known, name) {
+		o.known = append(o.known, name)
+	}
 	for i, key := range o.n.keys {
-		if key.text != name || o.hasField[i] || key.kind != stringNode {
+		if key.text != name || o.again[i] || key.kind != stringNode {
 			continue
 		}
-		o.hasField[i] = true
+		first := !o.asked[i]
+		o.asked[i] = true
 		if o.n.items[i].kind == nullNode {
+			if !first {
+				return nil, true
+			}
 			o.fail(o.n.items[i], o.at(name), "has no value, which is no zero; write one or leave the field out")
 			return nil, true
 		}
@@ -128,8 +137,11 @@ func (o *object) require(name, what string) *node {
 // done reports the unknown fields and then the missing ones, but not one that an
 // unknown field was meant to be.
 func (o *object) done() {
+	if o.noMap {
+		return
+	}
 	for i, key := range o.n.keys {
-		if o.hasField[i] {
+		if o.asked[i] {
 			continue
 		}
 		if message, ok := o.foreign[key.text]; ok {
@@ -153,10 +165,14 @@ func (o *object) done() {
 func (r *reader) entries(n *node, path string, each func(key, value *node, path string)) {
 	o := r.object(n, path)
 	for i, key := range o.n.keys {
-		if o.hasField[i] {
-			continue // written twice
+		if o.again[i] {
+			continue
 		}
 		at := join(path, key.text)
+		if key.kind != stringNode {
+			r.fail(key, at, "%s is no name; write text, in quotes if it looks like a number", key.shown())
+			continue
+		}
 		if o.n.items[i].kind == nullNode {
 			r.fail(o.n.items[i], at, "has no value; write one or leave the entry out")
 			continue
@@ -173,6 +189,9 @@ func (r *reader) elements(n *node, path string, each func(value *node, path stri
 	}
 	for i, item := range n.items {
 		at := fmt.Sprintf("%s[%d]", path, i)
+		if r.places != nil {
+			r.places[at] = pos{item.line + r.lines, item.col}
+		}
 		if item.kind == nullNode {
 			r.fail(item, at, "has no value; write one or leave the element out")
 			continue
@@ -608,7 +627,7 @@ func parsePercent(s string) (int64, bool) {
 		strings.Trim(whole+part, "0123456789") != "" || len(whole) == 3 && whole != "100" {
 		return 0, false
 	}
-	v, err := strconv.ParseInt(whole+(part+"00")[:2], 10, 64)
+	v, err := strconv.ParseInt(whole+(part + "00")[:2], 10, 64)
 	return v, err == nil && v <= 10000
 }
 

@@ -132,6 +132,17 @@ func (s *Snapshot) App(name string) *App {
 	return nil
 }
 
+// SoleApp returns the only app there is; nil if there is none or several.
+func (s *Snapshot) SoleApp() *App {
+	if len(s.apps.entries) != 1 {
+		return nil
+	}
+	for _, e := range s.apps.entries {
+		return e.app
+	}
+	return nil
+}
+
 // AppByDomain returns the app of a rate limit domain, or nil.
 func (s *Snapshot) AppByDomain(domain string) *App { return s.domains[domain] }
 

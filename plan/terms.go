@@ -23,6 +23,8 @@ type Terms struct {
 	// Until is when the next override ends: the terms hold before it. Zero:
 	// until a document changes.
 	Until time.Time
+
+	tenants []Guard // the documents that the path was found by, for Holds
 }
 
 // NodeTerms are the effective limits of one node of a path.

@@ -396,9 +396,9 @@ type Override struct {
 	Remove bool
 	// Unlimited: written "amount: unlimited"; then Amount is nil.
 	Unlimited bool
-	Until  time.Time // zero: for ever
-	Reason string
-	Ticket string
+	Until     time.Time // zero: for ever
+	Reason    string
+	Ticket    string
 }
 
 // A Hash is the SHA-256 of an API key.

@@ -81,8 +81,10 @@ type Operation struct {
 	// account knows: a purse that may have had a forerunner begins with one.
 	Seq uint64
 
-	Used int64   // cumulative use of this holder, at least 0
-	Hold []Lease // the leases that go on, with what is left of them; all others are closed
+	Used int64 // cumulative use of this holder, at least 0
+	// Hold are the leases that go on, with what is left of them. All others are
+	// closed, and so is one with nothing left: a later refund must not go into it.
+	Hold []Lease
 
 	// Want asks for a lease of up to Want units and at least Min; 0 asks for
 	// none. Min is at least 1 where Want is not 0.

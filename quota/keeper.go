@@ -295,7 +295,7 @@ func (k *Keeper) enqueueReviewed(p *Purse) {
 func (k *Keeper) pause(now Instant) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	pause := time.Minute
+	pause := 24 * time.Hour // nothing is planned: a poke ends it
 	if len(k.reviews) > 0 {
 		pause = min(pause, time.Duration(k.reviews[0].at-now.Mono))
 	}

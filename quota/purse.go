@@ -197,6 +197,15 @@ func (p *Purse) Await(n int64) <-chan struct{} {
 	return p.wait
 }
 
+// GaveUp records that a request waited in vain. If the store has had an operation of
+// p for all that time it counts as failing (A61), also for requests that begin
+// before the operation itself has given up.
+func (p *Purse) GaveUp(now Instant) {
+	if p.op != nil && now.since(p.opAsked) >= p.keeper.cfg.Wait {
+		p.keeper.Fail(now)
+	}
+}
+
 // SetTerms makes p follow new terms. Leases that are worth something else under
 // them are not spent from any more; what was used is settled (design 6.5).
 func (p *Purse) SetTerms(now Instant, t *Terms) {

@@ -395,7 +395,7 @@ type Entry struct {
 func (s *Accounts) List(ctx context.Context, tenants ...string) ([]Entry, error) {
 	var all []Entry
 	if len(tenants) == 0 {
-		_, err := scan(ctx, s.kv, span{AccountsPrefix, clientv3.GetPrefixRangeEnd(AccountsPrefix)}, 0, func(kv *mvccpb.KeyValue) {
+		_, err := scan(ctx, s.kv, prefixSpan(AccountsPrefix), 0, func(kv *mvccpb.KeyValue) {
 			all = append(all, entries([]*mvccpb.KeyValue{kv})...)
 		})
 		return all, err

@@ -162,7 +162,7 @@ func TestErrorsTellWhetherAnOperationWasApplied(t *testing.T) {
 		txns       int
 	}{
 		{"no space", func(int) (error, error) { return noSpace, nil }, true, false, 1},
-		{"reply lost once", func(n int) (error, error) { return nil, onlyFirst(n, lost) }, false, true, 2},
+		{"reply lost once", func(n int) (error, error) { return nil, onlyFirst(n, lost) }, false, true, 1},
 		{"request lost once", func(n int) (error, error) { return onlyFirst(n, lost), nil }, false, true, 2},
 		{"request lost, then no space", func(n int) (error, error) {
 			if n == 0 {

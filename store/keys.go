@@ -19,6 +19,7 @@ import (
 //	/mete/v1/epoch                                   random id of this store
 //	/mete/v1/state/accounts/HH/TENANT/LIMIT/WINDOW   one mete.v1.Account
 //	/mete/v1/state/used/APP                          the app has recorded usage
+//	/mete/v1/state/versions/TENANT                   its revision voids older leases
 //	/mete/v1/state/replicas/INCARNATION              presence
 //	/mete/v1/state/liable/INCARNATION                may still hold units
 const (
@@ -37,6 +38,8 @@ const (
 
 	statePrefix = Prefix + "state/"
 	usedPrefix  = statePrefix + "used/"
+	// versionsPrefix precedes a tenant.
+	versionsPrefix = statePrefix + "versions/"
 	// stateEnd is the first key after all of state: '0' follows '/'.
 	stateEnd = Prefix + "state0"
 	// prefixEnd is the first key after all keys.
@@ -147,6 +150,9 @@ func ParseAccountKey(key string) (quota.Key, bool) {
 
 // UsedKey returns the key that exists once an app has recorded usage.
 func UsedKey(app string) string { return usedPrefix + escape(app) }
+
+// VersionKey returns the key whose revision raises the quota version of a tenant.
+func VersionKey(tenant string) string { return versionsPrefix + escape(tenant) }
 
 func liableKey(incarnation string) string  { return LiablePrefix + escape(incarnation) }
 func replicaKey(incarnation string) string { return ReplicasPrefix + escape(incarnation) }

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
+	"github.com/meteproject/mete/store"
 	"github.com/meteproject/mete/store/embedded"
 )
 
@@ -78,3 +80,5 @@ func get(t *testing.T, c *clientv3.Client, key string) string {
 	}
 	return string(r.Kvs[0].Value)
 }
+
+func asPartial(err error, to **store.PartialError) bool { return errors.As(err, to) }

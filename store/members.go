@@ -290,15 +290,12 @@ func (k *keptKey) remove(ctx context.Context) {
 func (m *Members) watch(ctx context.Context) {
 	w := watcher{
 		client: m.client, log: m.Log, name: "members",
-		spans: []span{
-			{ReplicasPrefix, clientv3.GetPrefixRangeEnd(ReplicasPrefix)},
-			{LiablePrefix, clientv3.GetPrefixRangeEnd(LiablePrefix)},
-		},
+		spans: []span{prefixSpan(ReplicasPrefix), prefixSpan(LiablePrefix)},
 	}
 	w.run(ctx, m.batch)
 }
 
-func (m *Members) batch(b batch) {
+func (m *Members) batch(b batch) error {
 	m.mu.Lock()
 	if b.full {
 		m.live, m.liable = map[string]Presence{}, map[string]bool{}
@@ -320,6 +317,7 @@ func (m *Members) batch(b batch) {
 	if moved && m.OnLive != nil {
 		m.OnLive(n)
 	}
+	return nil
 }
 
 func (m *Members) change(c change) {

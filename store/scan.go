@@ -16,6 +16,8 @@ const pageSize = 10_000
 // A span is a range of keys, the end not included.
 type span struct{ from, to string }
 
+func prefixSpan(prefix string) span { return span{prefix, clientv3.GetPrefixRangeEnd(prefix)} }
+
 // A header tells which store answered, and when.
 type header struct {
 	cluster  uint64

@@ -15,8 +15,9 @@ import (
 
 // A change is the newest state of a key.
 type change struct {
-	key string
-	kv  *mvccpb.KeyValue // nil: deleted
+	key      string
+	kv       *mvccpb.KeyValue // nil: deleted
+	revision int64            // of the put or the deletion
 }
 
 func (c change) deleted() bool { return c.kv == nil }
@@ -27,7 +28,8 @@ type batch struct {
 	full     bool // all keys there are: what is not in it does not exist
 	reset    bool // this is another store than before, or an older state of it
 	revision int64
-	changes  []change // at most one for each key
+	changes  []change  // at most one for each key
+	received time.Time // of the oldest of them
 }
 
 // Settings of a watcher. Requesting progress keeps the revision at which a quiet
@@ -46,6 +48,7 @@ type watcher struct {
 	log    zerolog.Logger
 	name   string // of what is watched; also keeps its stream apart from others
 	spans  []span
+	tick   func() // called now and then between batches; may be nil
 
 	// Zero: the constants above.
 	progress, silence, relist time.Duration
@@ -61,8 +64,9 @@ type watcher struct {
 var errSilent = errors.New("no word from etcd")
 
 // run calls handle with a full batch, then with what changes, and with a full one
-// again when need be, until ctx is done. Batches coalesce while handle runs.
-func (w *watcher) run(ctx context.Context, handle func(batch)) {
+// again when need be or when handle returns an error, until ctx is done. Batches
+// coalesce while handle runs.
+func (w *watcher) run(ctx context.Context, handle func(batch) error) {
 	pause := firstPause
 	for ctx.Err() == nil {
 		began := time.Now() //nolint:forbidigo // how long a connection lasted decides nothing that is stored
@@ -83,13 +87,13 @@ func (w *watcher) run(ctx context.Context, handle func(batch)) {
 
 // round reads everything and follows it; nil means that it is time to do so
 // again.
-func (w *watcher) round(ctx context.Context, handle func(batch)) error {
-	b := batch{full: true}
+func (w *watcher) round(ctx context.Context, handle func(batch) error) error {
+	b := batch{full: true, received: time.Now()} //nolint:forbidigo // measures delay
 	var h header
 	for _, s := range w.spans {
 		var err error
 		h, err = scan(ctx, w.client, s, h.revision, func(kv *mvccpb.KeyValue) {
-			b.changes = append(b.changes, change{string(kv.Key), kv})
+			b.changes = append(b.changes, change{string(kv.Key), kv, kv.ModRevision})
 		})
 		if err != nil {
 			return err
@@ -110,7 +114,9 @@ func (w *watcher) round(ctx context.Context, handle func(batch)) error {
 	for i, s := range w.spans {
 		wg.Go(func() { w.receive(ctx, watch, i, s, q) })
 	}
-	handle(b)
+	if err := handle(b); err != nil {
+		return err
+	}
 	return w.follow(ctx, watch, q, handle)
 }
 
@@ -147,7 +153,7 @@ func (w *watcher) receive(ctx context.Context, watch clientv3.Watcher, i int, s 
 
 // follow hands batches to handle until something is wrong or it is time to read
 // everything again.
-func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, handle func(batch)) error {
+func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, handle func(batch) error) error {
 	progress := time.NewTicker(or(w.progress, progressEvery))
 	defer progress.Stop()
 	silence := or(w.silence, silenceLimit)
@@ -160,6 +166,9 @@ func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, 
 		case <-end.C:
 			return nil
 		case <-progress.C:
+			if w.tick != nil {
+				w.tick()
+			}
 			if q.silentFor(silence) {
 				return fmt.Errorf("%w for %v", errSilent, silence)
 			}
@@ -173,7 +182,9 @@ func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, 
 			b, err := q.drain()
 			if len(b.changes) > 0 {
 				w.last.revision = max(w.last.revision, b.revision)
-				handle(b)
+				if err := handle(b); err != nil {
+					return err
+				}
 			}
 			if err != nil {
 				return err
@@ -232,6 +243,7 @@ type queue struct {
 
 	mu       sync.Mutex
 	pending  map[string]change // guarded by mu, as all below
+	oldest   time.Time         // when the first of pending came
 	revision int64
 	heard    []time.Time // by span
 	seen     []int64     // newest revision, by span
@@ -267,8 +279,11 @@ func (q *queue) take(span int, r *clientv3.WatchResponse) error {
 		return errOtherStore
 	}
 	q.seen[span] = max(q.seen[span], r.Header.GetRevision())
+	if len(q.pending) == 0 {
+		q.oldest = q.heard[span]
+	}
 	for _, e := range r.Events {
-		c := change{key: string(e.Kv.Key)}
+		c := change{key: string(e.Kv.Key), revision: e.Kv.ModRevision}
 		if e.Type != mvccpb.Event_DELETE {
 			c.kv = e.Kv
 		}
@@ -301,7 +316,7 @@ func (q *queue) poke() {
 func (q *queue) drain() (batch, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	b := batch{revision: q.revision, changes: make([]change, 0, len(q.pending))}
+	b := batch{revision: q.revision, received: q.oldest, changes: make([]change, 0, len(q.pending))}
 	for _, c := range q.pending {
 		b.changes = append(b.changes, c)
 	}

@@ -2,17 +2,26 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"time"
 
 	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
-	"google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/reflection"
+
+	"github.com/meteproject/mete/authz"
+	"github.com/meteproject/mete/envoy"
+	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/store"
 )
+
+// featureLevel is what replicas tell each other of what they understand. It rises
+// when stored data changes in a way that older versions must know of.
+const featureLevel = 1
+
+// settleFor is how long accounts may take to be settled at a stop.
+const settleFor = 5 * time.Second
 
 // mete is the whole process. It is read top to bottom: start starts the parts in
 // this order, and they are stopped in the reverse of it.
@@ -23,61 +32,222 @@ type mete struct {
 	probes  *probes
 	metrics *metrics
 	parts   *parts
+	tracer  tracer
 
-	inUse  addresses
-	secure *serverTLS // nil: no TLS
-	health *health.Server
-	etcd   *clientv3.Client
+	open     listeners
+	inUse    addresses
+	secure   *serverTLS  // nil: no TLS
+	etcdPair *clientPair // nil: no client certificate
+	etcd     *clientv3.Client
+
+	documents *store.Documents
+	members   *store.Members
+	keeper    *quota.Keeper
+	decider   *authz.Decider
+	envoy     *envoy.Server
 }
 
 // newMete returns a mete of which nothing runs yet.
 func newMete(s settings, log zerolog.Logger, level *levelGate) *mete {
-	m := &mete{cfg: s, log: log, level: level, metrics: newMetrics(), parts: newParts(), health: health.NewServer()}
-	m.probes = &probes{loaded: func() bool { return false }, storeUp: func() bool { return false }}
-	m.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-	return m
+	return &mete{cfg: s, log: log, level: level, metrics: newMetrics(), parts: newParts()}
 }
 
 // start starts the parts. After an error those that run are still to be stopped.
+// The replica answers from the start and turns ready once it has documents.
 func (m *mete) start(ctx context.Context, p process) error {
-	if err := makeDataDir(m.cfg.DataDir); err != nil {
-		return err
+	for _, step := range []func(context.Context, process) error{
+		m.prepare, m.startTracing, m.startTLS, m.startEtcd, m.assemble, m.run,
+	} {
+		if err := step(ctx, p); err != nil {
+			m.open.close()
+			return err
+		}
 	}
-	l, err := m.openListeners(ctx)
-	if err != nil {
-		return err
-	}
-	m.metricsPart(l.metrics)
 	return nil
 }
 
-// listeners are the open sockets.
-type listeners struct{ metrics, admin, grpc net.Listener }
-
-// openListeners opens all sockets before anything else happens: a start that
-// cannot end well ends here.
-func (m *mete) openListeners(ctx context.Context) (l listeners, err error) {
-	defer func() {
-		if err != nil {
-			l.close()
-		}
-	}()
+// prepare opens all sockets before anything else happens: a start that cannot end
+// well ends here.
+func (m *mete) prepare(ctx context.Context, _ process) error {
+	if err := makeDataDir(m.cfg.DataDir); err != nil {
+		return err
+	}
 	for _, one := range []struct {
 		name, addr string
 		to         *net.Listener
 		inUse      *string
 	}{
-		{"metrics-listen", m.cfg.MetricsListen, &l.metrics, &m.inUse.Metrics},
-		{"admin-listen", m.cfg.AdminListen, &l.admin, &m.inUse.Admin},
-		{"grpc-listen", m.cfg.GRPCListen, &l.grpc, &m.inUse.GRPC},
+		{"metrics-listen", m.cfg.MetricsListen, &m.open.metrics, &m.inUse.Metrics},
+		{"admin-listen", m.cfg.AdminListen, &m.open.admin, &m.inUse.Admin},
+		{"grpc-listen", m.cfg.GRPCListen, &m.open.grpc, &m.inUse.GRPC},
 	} {
-		if *one.to, err = listen(ctx, one.name, one.addr); err != nil {
-			return l, err
+		l, err := listen(ctx, one.name, one.addr)
+		if err != nil {
+			return err
 		}
-		*one.inUse = (*one.to).Addr().String()
+		*one.to, *one.inUse = l, l.Addr().String()
 	}
-	return l, nil
+	return nil
 }
+
+func (m *mete) startTracing(ctx context.Context, p process) (err error) {
+	if m.tracer, err = newTracer(ctx, p.env); err != nil {
+		return err
+	}
+	m.parts.atStop(ctx, "tracing", func() error {
+		if err := m.tracer.close(context.WithoutCancel(ctx)); err != nil {
+			m.log.Warn().Err(err).Msg("spans are lost")
+		}
+		return nil
+	})
+	return nil
+}
+
+func (m *mete) startTLS(ctx context.Context, p process) (err error) {
+	if m.secure, err = newServerTLS(m.cfg.config, m.log); err != nil || m.secure == nil {
+		return err
+	}
+	m.parts.start(ctx, "TLS files", func(ctx context.Context) error { return m.secure.Run(ctx, p.hup) })
+	return nil
+}
+
+func (m *mete) startEtcd(ctx context.Context, _ process) (err error) {
+	if len(m.cfg.EtcdEndpoints) == 0 {
+		s, err := startEtcd(ctx, m.cfg.config, m.log)
+		if err != nil {
+			return err
+		}
+		m.etcd, m.inUse.Etcd = s.Client(), s.Endpoint()
+		m.parts.start(ctx, "embedded etcd", func(ctx context.Context) error { return runEtcd(ctx, s) })
+		return nil
+	}
+	if m.etcd, m.etcdPair, err = connectEtcd(m.cfg.config, m.log); err != nil {
+		return err
+	}
+	m.parts.atStop(ctx, "etcd client", m.etcd.Close)
+	m.parts.start(ctx, "etcd version", func(ctx context.Context) error { return prepareEtcd(ctx, m.etcd, m.log) })
+	return nil
+}
+
+// assemble makes the parts that decide. None of them runs yet.
+func (m *mete) assemble(context.Context, process) error {
+	m.documents = store.NewDocuments(m.etcd)
+	m.documents.Log = m.log
+	m.members = store.NewMembers(m.etcd, m.cfg.Name)
+	accounts := store.NewAccounts(m.etcd)
+	accounts.Liable = m.members.Liable
+	m.keeper = quota.NewKeeper(quota.KeeperConfig{
+		Store: m.tracer.traced(accounts), Now: time.Now,
+		Wait: m.cfg.LeaseWait, UnavailableFor: m.cfg.UnavailableFor, RefusalMemory: m.cfg.RefusalMemory,
+	}, m.members.Incarnation())
+	m.decider = authz.New(authz.Config{
+		Keeper: m.keeper, Now: time.Now, MaxTenants: m.cfg.MaxTenants,
+		Waited: func(d time.Duration) { m.metrics.lease.Observe(d.Seconds()) },
+	})
+
+	m.members.Log, m.members.PresenceTTL = m.log, m.cfg.PresenceTTL
+	m.members.Presence = store.Presence{Address: m.inUse.GRPC, Version: build().Version, Feature: featureLevel}
+	m.members.OnIncarnation, m.members.OnLive = m.keeper.SetHolder, m.decider.SetReplicas
+	// Another store has other liable keys: members then go on as a new
+	// incarnation, under which no old lease is spent.
+	m.documents.OnSnapshot, m.documents.OnReset = m.decider.SetSnapshot, accounts.Forget
+
+	m.probes = &probes{loaded: m.decider.Ready, storeUp: func() bool { return m.documents.Stats().Up }}
+	m.metrics.registry.MustRegister(newCollector(m.read))
+	return nil
+}
+
+// run starts what assemble made.
+func (m *mete) run(ctx context.Context, _ process) error {
+	closing := make(chan struct{})
+	m.envoy = envoy.NewServer(m.envoyOptions(closing))
+	mux := metricsMux(m.probes, m.level, m.metrics.handler(), m.cfg.Pprof)
+	m.parts.start(ctx, "metrics listener", func(ctx context.Context) error {
+		return serveHTTP(ctx, m.open.metrics, mux, nil, m.log)
+	})
+	m.parts.start(ctx, "documents", m.documents.Run)
+	m.parts.start(ctx, "members", m.members.Run)
+	m.parts.start(ctx, "keeper", m.runKeeper)
+	m.parts.start(ctx, "admin listener", func(ctx context.Context) error {
+		secure := m.secure.listenerConfig("h2", "http/1.1")
+		return serveHTTP(ctx, m.open.admin, adminMux(plan.Schema(), m.status), secure, m.log)
+	})
+	m.parts.start(ctx, "gRPC listener", func(ctx context.Context) error {
+		return serveGRPC(ctx, m.open.grpc, m.envoy, func() { close(closing) }, m.log)
+	})
+	m.probes.serving.Store(true)
+	m.parts.start(ctx, "readiness", m.announce)
+	return nil
+}
+
+func (m *mete) envoyOptions(closing <-chan struct{}) envoy.Options {
+	o := envoy.Options{
+		Decider: m.decider, Now: time.Now, Log: m.log,
+		TLS:                  m.secure.listenerConfig("h2"),
+		MaxConcurrentStreams: uint32(m.cfg.MaxStreams), //nolint:gosec // check bounds it
+		MaxConnectionAge:     m.cfg.MaxConnectionAge,
+		OnDecided:            func(d time.Duration) { m.metrics.decision.Observe(d.Seconds()) },
+		Extra:                []grpc.ServerOption{grpc.ChainStreamInterceptor(endWatches(closing))},
+	}
+	if m.cfg.MaxConnectionAge == 0 {
+		o.MaxConnectionAge = -1
+	}
+	if m.tracer.on {
+		o.OnRefused = m.tracer.refused
+	}
+	return o
+}
+
+// runKeeper keeps purses filled until no more requests come, then settles all
+// accounts.
+func (m *mete) runKeeper(ctx context.Context) error {
+	if err := m.keeper.Run(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
+	defer cancel()
+	return m.keeper.Settle(ctx)
+}
+
+// announce waits until the replica is ready and tells everybody. It takes the
+// addresses away again at the stop.
+func (m *mete) announce(ctx context.Context) error {
+	if err := removeAddresses(m.cfg.DataDir); err != nil { // of a process that was killed
+		return err
+	}
+	tick := time.NewTicker(readyTick)
+	defer tick.Stop()
+	for !m.probes.ready() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+	m.envoy.SetServing(true)
+	if err := m.inUse.write(m.cfg.DataDir); err != nil {
+		return err
+	}
+	m.log.Info().Str("grpc", m.inUse.GRPC).Str("admin", m.inUse.Admin).Str("metrics", m.inUse.Metrics).
+		Str("etcd", m.inUse.Etcd).Str("version", build().Version).Msg("ready")
+	<-ctx.Done()
+	return removeAddresses(m.cfg.DataDir)
+}
+
+// readyTick is how often a start is looked at. Nobody notices 20 ms, and it ends
+// once the documents are there.
+const readyTick = 20 * time.Millisecond
+
+// drain tells everybody that this replica ends and gives them drain-delay to
+// notice. Requests are answered as before.
+func (m *mete) drain() {
+	m.probes.draining.Store(true)
+	m.envoy.Shutdown()
+	time.Sleep(m.cfg.DrainDelay)
+}
+
+// listeners are the open sockets. A part that serves one closes it.
+type listeners struct{ metrics, admin, grpc net.Listener }
 
 func (l listeners) close() {
 	for _, one := range []net.Listener{l.metrics, l.admin, l.grpc} {
@@ -86,20 +256,3 @@ func (l listeners) close() {
 		}
 	}
 }
-
-func (m *mete) metricsPart(l net.Listener) {
-	mux := metricsMux(m.probes, m.level, m.metrics.handler(), m.cfg.Pprof)
-	m.parts.start("metrics listener", func(ctx context.Context) error { return serveHTTP(ctx, l, mux, nil, m.log) })
-}
-
-// drain tells everybody that this replica ends and gives them drain-delay to
-// notice. Requests are answered as before.
-func (m *mete) drain() {
-	m.probes.draining.Store(true)
-	m.health.Shutdown()
-	time.Sleep(m.cfg.DrainDelay)
-}
-
-var _ = fmt.Sprint
-var _ = grpc.NewServer
-var _ = reflection.Register

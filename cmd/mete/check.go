@@ -67,12 +67,16 @@ func (s settings) checkTLS(c *complaints) {
 
 func (s settings) checkEtcd(c *complaints) {
 	if len(s.EtcdEndpoints) == 0 {
-		for _, name := range []string{"etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file"} {
-			c.check(!s.given(name), "%s needs etcd-endpoints: the embedded etcd has no use for it", name)
+		for name, value := range map[string]string{
+			"etcd-ca": s.EtcdCA, "etcd-cert": s.EtcdCert, "etcd-key": s.EtcdKey,
+			"etcd-user": s.EtcdUser, "etcd-password-file": s.EtcdPasswordFile,
+		} {
+			c.check(value == "", "%s needs etcd-endpoints: the embedded etcd has no use for it", name)
 		}
 		return
 	}
-	c.check(!s.given("etcd-listen"), "etcd-listen has no effect with etcd-endpoints: no etcd is embedded then")
+	// What config print shows is taken back: written defaults are no complaint.
+	c.check(s.EtcdListen == defaultEtcdListen || !s.given("etcd-listen"), "etcd-listen has no effect with etcd-endpoints: no etcd is embedded then")
 	c.check((s.EtcdCert == "") == (s.EtcdKey == ""), "etcd-cert and etcd-key are a pair: give both or none")
 	c.check((s.EtcdUser == "") == (s.EtcdPasswordFile == ""), "etcd-user and etcd-password-file go together: give both or none (etcd takes the name in etcd-cert as user without them)")
 	for i, endpoint := range s.EtcdEndpoints {

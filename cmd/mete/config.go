@@ -52,6 +52,8 @@ type config struct {
 	GOGC int `name:"gogc" help:"garbage collection target in percent; -1: off (default: GOGC, else 400)"`
 }
 
+const defaultEtcdListen = "127.0.0.1:2379"
+
 // defaults returns the settings of a mete serve that is told nothing.
 func defaults(env environment) config {
 	return config{
@@ -60,7 +62,7 @@ func defaults(env environment) config {
 		GRPCListen:       "127.0.0.1:9001",
 		AdminListen:      "127.0.0.1:9002",
 		MetricsListen:    "127.0.0.1:9003",
-		EtcdListen:       "127.0.0.1:2379",
+		EtcdListen:       defaultEtcdListen,
 		MaxStreams:       4096,
 		MaxConnectionAge: 5 * time.Minute,
 		DrainDelay:       5 * time.Second,

@@ -114,8 +114,9 @@ type grpcServer interface {
 	Stop()
 }
 
-// serveGRPC answers on l until ctx is done, then lets calls under way end.
-func serveGRPC(ctx context.Context, l net.Listener, srv grpcServer, log zerolog.Logger) error {
+// serveGRPC answers on l until ctx is done, then calls closing and lets calls under
+// way end.
+func serveGRPC(ctx context.Context, l net.Listener, srv grpcServer, closing func(), log zerolog.Logger) error {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }()
 	select {
@@ -123,6 +124,7 @@ func serveGRPC(ctx context.Context, l net.Listener, srv grpcServer, log zerolog.
 		return err
 	case <-ctx.Done():
 	}
+	closing()
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)

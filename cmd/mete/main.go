@@ -10,12 +10,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-
-	"github.com/spf13/cobra"
-
 	// Zones are inside the binary: an image without zoneinfo changes nothing
 	// (case C064).
 	_ "time/tzdata"
+
+	"github.com/spf13/cobra"
 )
 
 func main() {

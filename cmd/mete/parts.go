@@ -25,10 +25,10 @@ type part struct {
 
 func newParts() *parts { return &parts{failed: make(chan error, 1)} }
 
-// start runs a part until its context is done. A part that returns before that,
-// with an error or without, has failed.
-func (ps *parts) start(name string, run func(context.Context) error) {
-	ctx, stop := context.WithCancel(context.Background())
+// start runs a part until its turn to be stopped has come; that ctx ends stops
+// nothing. A part that returns before that, with an error or without, has failed.
+func (ps *parts) start(ctx context.Context, name string, run func(context.Context) error) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p := part{stop: stop, done: make(chan struct{})}
 	ps.running = append(ps.running, p)
 	ps.group.Go(func() error {
@@ -52,8 +52,8 @@ func (ps *parts) start(name string, run func(context.Context) error) {
 }
 
 // atStop has stop called when its turn to be stopped has come.
-func (ps *parts) atStop(name string, stop func() error) {
-	ps.start(name, func(ctx context.Context) error {
+func (ps *parts) atStop(ctx context.Context, name string, stop func() error) {
+	ps.start(ctx, name, func(ctx context.Context) error {
 		<-ctx.Done()
 		return stop()
 	})

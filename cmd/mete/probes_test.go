@@ -106,7 +106,7 @@ func TestPprof(t *testing.T) {
 			t.Errorf("pprof %v is open to other machines", on)
 		}
 	}
-	r := httptest.NewRequest("GET", "/debug/pprof/", nil)
+	r := httptest.NewRequest(http.MethodGet, "/debug/pprof/", nil)
 	r.RemoteAddr, r.Host = here, "evil.example:9003"
 	w := httptest.NewRecorder()
 	metricsMux(&probes{}, http.NotFoundHandler(), http.NotFoundHandler(), true).ServeHTTP(w, r)

@@ -122,12 +122,12 @@ func (src *sources) load(env environment) (settings, error) {
 }
 
 // readEnv reads the variables. An empty one counts as not set.
-func (got *settings) readEnv(env environment) error {
+func (s *settings) readEnv(env environment) error {
 	var errs []error
-	for _, s := range allSettings() {
-		name := s.env()
+	for _, one := range allSettings() {
+		name := one.env()
 		text, _ := env.Lookup(name)
-		if text == "" && s.name == "gogc" {
+		if text == "" && one.name == "gogc" {
 			name = "GOGC" // Go's own variable, which the default must not undo
 			text, _ = env.Lookup(name)
 			if text == "off" {
@@ -137,11 +137,11 @@ func (got *settings) readEnv(env environment) error {
 		if text == "" {
 			continue
 		}
-		if err := parse(text, s.in(&got.config)); err != nil {
+		if err := parse(text, one.in(&s.config)); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", name, err))
 			continue
 		}
-		got.origin[s.name] = fromEnv
+		s.origin[one.name] = fromEnv
 	}
 	return errors.Join(errs...)
 }
@@ -196,7 +196,7 @@ func duration(text string) (time.Duration, error) {
 // readFile reads the file. It is one YAML mapping; a key that is unknown or
 // written twice, a value of another type, a second document are errors with their
 // position.
-func (got *settings) readFile(path string) error {
+func (s *settings) readFile(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("read settings: %w", err)
@@ -213,23 +213,23 @@ func (got *settings) readFile(path string) error {
 		errs = append(errs, fmt.Errorf("%s:%d:%d: %w", path, at.Line, at.Column, fmt.Errorf(format, args...)))
 	}
 	byName := map[string]setting{}
-	for _, s := range allSettings() {
-		byName[s.name] = s
+	for _, one := range allSettings() {
+		byName[one.name] = one
 	}
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		key, value := top.Content[i], top.Content[i+1]
-		s, known := byName[key.Value]
+		one, known := byName[key.Value]
 		switch {
 		case !known || key.Kind != yaml.ScalarNode:
 			fail(key, "unknown key %q", key.Value)
 			continue
-		case got.given(s.name):
-			fail(key, "%s is written twice", s.name)
+		case s.given(one.name):
+			fail(key, "%s is written twice", one.name)
 			continue
 		}
-		got.origin[s.name] = fromFile
-		if err := decode(value, s.in(&got.config)); err != nil {
-			fail(value, "%s: %w", s.name, err)
+		s.origin[one.name] = fromFile
+		if err := decode(value, one.in(&s.config)); err != nil {
+			fail(value, "%s: %w", one.name, err)
 		}
 	}
 	return errors.Join(errs...)

@@ -209,8 +209,11 @@ func matches(pattern, name string) bool {
 }
 
 // listenerConfig returns the configuration of a listener that speaks protos. It
-// stays right over reloads.
+// stays right over reloads. It is nil without TLS.
 func (t *serverTLS) listenerConfig(protos ...string) *tls.Config {
+	if t == nil {
+		return nil
+	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: protos,

@@ -134,9 +134,8 @@ func serveHealth(t *testing.T, secure *serverTLS) string {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- serveGRPC(ctx, l, srv, zerolog.Nop()) }()
+	go func() { done <- serveGRPC(ctx, l, srv, func() { close(closing) }, zerolog.Nop()) }()
 	t.Cleanup(func() {
-		close(closing)
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -394,13 +393,23 @@ func TestMatches(t *testing.T) {
 		pattern, name string
 		want          bool
 	}{
-		{"a", "a", true}, {"a", "ab", false}, {"a", "", false},
-		{"*", "", true}, {"*", "abc", true},
-		{"a*", "abc", true}, {"a*", "ba", false},
-		{"*c", "abc", true}, {"*c", "cb", false},
-		{"a*c", "ac", true}, {"a*c", "abbc", true}, {"ab*bc", "abc", false},
-		{"a*b*c", "aXbYc", true}, {"a*b*c", "ac", false}, {"a*b*c", "abbc", true},
-		{"*aa*aa", "aaa", false}, {"*aa*aa", "aaaa", true},
+		{"a", "a", true},
+		{"a", "ab", false},
+		{"a", "", false},
+		{"*", "", true},
+		{"*", "abc", true},
+		{"a*", "abc", true},
+		{"a*", "ba", false},
+		{"*c", "abc", true},
+		{"*c", "cb", false},
+		{"a*c", "ac", true},
+		{"a*c", "abbc", true},
+		{"ab*bc", "abc", false},
+		{"a*b*c", "aXbYc", true},
+		{"a*b*c", "ac", false},
+		{"a*b*c", "abbc", true},
+		{"*aa*aa", "aaa", false},
+		{"*aa*aa", "aaaa", true},
 	} {
 		if got := matches(row.pattern, row.name); got != row.want {
 			t.Errorf("%q on %q: got %v", row.pattern, row.name, got)

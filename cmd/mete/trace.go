@@ -67,11 +67,11 @@ func tracingOn(env environment) bool {
 }
 
 // close sends what is left. A collector that is away costs no more than flushFor.
-func (t tracer) close() error {
+func (t tracer) close(ctx context.Context) error {
 	if t.stop == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), flushFor)
+	ctx, cancel := context.WithTimeout(ctx, flushFor)
 	defer cancel()
 	if err := t.stop(ctx); err != nil {
 		return fmt.Errorf("flush spans: %w", err)

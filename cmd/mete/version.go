@@ -10,7 +10,7 @@ import (
 )
 
 // version is set by -ldflags "-X main.version=v1.2.3".
-var version string //nolint:gochecknoglobals // only a variable can be set by the linker
+var version string
 
 // buildInfo is what this binary is.
 type buildInfo struct {

@@ -20,9 +20,12 @@ func kindWords() map[plan.Kind][]string {
 	}
 }
 
-// allKinds are in the order in which documents refer to each other.
-func allKinds() []plan.Kind {
-	return []plan.Kind{plan.KindApp, plan.KindPlan, plan.KindRoutes, plan.KindTenant, plan.KindCredential, plan.KindWebhook}
+// kindPlural is how many documents of a kind are called.
+func kindPlural(kind plan.Kind) string {
+	if kind == plan.KindRoutes {
+		return "routes"
+	}
+	return kindWords()[kind][1]
 }
 
 // parseKind reads a kind in any of its spellings: Plan, plan or plans.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/store"
 )
 
 func TestParseReference(t *testing.T) {
@@ -30,7 +31,7 @@ func TestParseReference(t *testing.T) {
 }
 
 func TestReferenceNamesEveryKind(t *testing.T) {
-	for _, kind := range allKinds() {
+	for _, kind := range store.Kinds() {
 		ref := reference(kind, "x")
 		got, name, err := parseReference([]string{ref})
 		if err != nil || got != kind || name != "x" {

@@ -69,6 +69,9 @@ func targets(ctx context.Context) ([]target, error) {
 		} else if err != nil {
 			return nil, errors.Join(err, cmd.Wait())
 		}
+		if event.Action == "build-output" {
+			fmt.Fprint(os.Stderr, event.Output)
+		}
 		if name := strings.TrimSpace(event.Output); event.Action == "output" && strings.HasPrefix(name, "Fuzz") {
 			all = append(all, target{pkg: event.Package, name: name})
 		}

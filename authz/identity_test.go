@@ -1,0 +1,186 @@
+package authz_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/meteproject/mete/authz"
+	"github.com/meteproject/mete/plan"
+)
+
+// claims is verified metadata as a test writes it: "namespace:a.b" to a value.
+type claims map[string]string
+
+func (c claims) Lookup(namespace string, path []string) (string, bool) {
+	v, ok := c[namespace+":"+strings.Join(path, ".")]
+	return v, ok
+}
+
+func identityApp(sources, more string) string {
+	return `
+apiVersion: mete/v1
+kind: App
+metadata: {name: api}
+spec:
+  time_zone: UTC
+  identity:
+    tenant: ` + sources + "\n" + indent(indent(more)) + planDoc("free", monthly("1000", "")) + tenantDoc("org:a", "{plan: free}")
+}
+
+func with(name, value string) authz.Request {
+	return authz.Request{Method: "GET", Path: "/", Headers: []authz.Field{{Name: name, Value: value}}}
+}
+
+func TestIdentity_APIKey_C035(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, identityApp("[{api_key: authorization}, {api_key: x-api-key}, {request_header: x-owner}]", "")+
+			credentialDoc("mk_good", `{tenant: "org:a", principal: u_1}`)+
+			credentialDoc("mk_off", `{tenant: "org:a", disabled: true}`)+
+			credentialDoc("mk_old", `{tenant: "org:a", expires: "2000-01-01T12:00:00Z"}`))
+		dec := k.must(with("x-api-key", "mk_good"), authz.Allowed)
+		if dec.Tenant != "org:a" || dec.Principal != "u_1" {
+			t.Errorf("tenant %q, principal %q", dec.Tenant, dec.Principal)
+		}
+		k.must(with("authorization", "Bearer mk_good"), authz.Allowed)
+		k.must(with("x-api-key", "mk_old"), authz.Allowed) // synctest begins at 2000-01-01
+		time.Sleep(13 * time.Hour)
+		for _, bad := range []string{"mk_bad", "mk_off", "mk_old", "mk_good ", strings.Repeat("k", 5000)} {
+			dec := k.must(with("x-api-key", bad), authz.Unauthenticated)
+			if strings.Contains(dec.Why, bad) {
+				t.Error("the answer repeats the key")
+			}
+			if len(dec.Limits) != 0 {
+				t.Error("a refusal before the caller is verified tells of limits")
+			}
+		}
+		// A bad key is not helped by a header that the app trusts.
+		mixed := with("x-api-key", "mk_bad")
+		mixed.Headers = append(mixed.Headers, authz.Field{Name: "x-owner", Value: "org:a"})
+		k.must(mixed, authz.Unauthenticated)
+		// Another scheme is no API key, so the next source is asked.
+		basic := with("authorization", "Basic Zm9v")
+		basic.Headers = append(basic.Headers, authz.Field{Name: "x-owner", Value: "org:a"})
+		k.must(basic, authz.Allowed)
+		k.remove(plan.KindCredential, credentialName(t, "mk_good"))
+		k.must(with("x-api-key", "mk_good"), authz.Unauthenticated)
+	})
+}
+
+func credentialName(t *testing.T, key string) string {
+	t.Helper()
+	docs, _ := plan.Decode("", []byte(credentialDoc(key, `{tenant: "org:a"}`)))
+	return docs[0].Name
+}
+
+func TestIdentity_OtherSources(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, test := range map[string]struct {
+			source string
+			req    authz.Request
+			want   authz.Outcome
+		}{
+			"trusted header":    {`[{request_header: X-Owner}]`, with("x-owner", "org:a"), authz.Allowed},
+			"untrusted header":  {`[{request_header: x-other}]`, with("x-owner", "org:a"), authz.Unauthenticated},
+			"empty header C028": {`[{request_header: x-owner}]`, with("x-owner", ""), authz.Unauthenticated},
+			"jwt claim": {`[{jwt_claim: org.id}]`, authz.Request{
+				Metadata: claims{"envoy.filters.http.jwt_authn:payload.org.id": "org:a"},
+			}, authz.Allowed},
+			"jwt claim at the top": {`[{jwt_claim: org_id}]`, authz.Request{
+				Metadata: claims{"envoy.filters.http.jwt_authn:org_id": "org:a"},
+			}, authz.Allowed},
+			"claim without metadata": {`[{jwt_claim: org_id}]`, authz.Request{}, authz.Unauthenticated},
+			"metadata": {`[{metadata: "my.filter:caller.org"}]`, authz.Request{
+				Metadata: claims{"my.filter:caller.org": "org:a"},
+			}, authz.Allowed},
+			"peer":       {`[{peer_spiffe_id: "org:*"}]`, authz.Request{Peer: "org:a"}, authz.Allowed},
+			"other peer": {`[{peer_spiffe_id: "spiffe://x/*"}]`, authz.Request{Peer: "org:a"}, authz.Unauthenticated},
+			"context extension": {`[{context_extension: owner}]`, authz.Request{
+				Extensions: []authz.Field{{Name: "owner", Value: "org:a"}},
+			}, authz.Allowed},
+			"unknown tenant": {`[{request_header: x-owner}]`, with("x-owner", "org:b"), authz.TenantUnknown},
+		} {
+			k := newDesk(t, identityApp(test.source, ""))
+			if dec := k.ask(test.req); dec.Outcome != test.want {
+				t.Errorf("%s: %q (%s), want %q", name, dec.Outcome.Error(), dec.Why, test.want.Error())
+			}
+		}
+	})
+}
+
+func TestIdentity_R14_C028_AnonymousAsTheAppSays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, identityApp("[{request_header: x-owner}]", "without_tenant: allow"))
+		for range 3 {
+			dec := k.must(authz.Request{Path: "/"}, authz.Exempt)
+			if dec.Tenant != "" || len(dec.Limits) != 0 {
+				t.Fatalf("an anonymous caller is counted: %q %s", dec.Tenant, show(dec))
+			}
+		}
+		k.must(with("x-owner", "org:unknown"), authz.Exempt) // R13
+		if n := k.d.Stats().Tenants; n > 1 {
+			t.Errorf("%d tenants kept", n)
+		}
+	})
+}
+
+func TestIdentity_C022_NameSpacesDoNotOverlap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		one := "per_hour: {kind: rate, amount: 1, window: 1h}"
+		k := newDesk(t, app("")+planDoc("free", one)+tenantDoc("org:x", "{plan: free}")+tenantDoc("project:x", "{plan: free}")+tenantDoc("ip:203.0.113.7", "{plan: free}"))
+		for _, tenant := range []string{"org:x", "project:x", "ip:203.0.113.7"} {
+			k.must(from(tenant), authz.Allowed)
+			k.must(from(tenant), authz.RateLimited)
+		}
+	})
+}
+
+func TestIdentity_Classes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, `
+apiVersion: mete/v1
+kind: App
+metadata: {name: api}
+spec:
+  time_zone: UTC
+  identity:
+    tenant: [{api_key: x-api-key}]
+    classes:
+      - {name: service, when: {peer_spiffe_id: "spiffe://example.org/*"}, meter: false, check: false, reason: service to service is free}
+      - {name: automation, when: {credential_prefix: [sa_]}}
+      - {name: people}
+`+planDoc("dev", `people: {kind: quota, amount: 2, classes: [people], reset: {calendar: day}}
+automation: {kind: quota, amount: 1, classes: [automation], reset: {calendar: day}}`)+tenantDoc("org:a", "{plan: dev}")+
+			credentialDoc("sa_1", `{tenant: "org:a"}`)+credentialDoc("mk_1", `{tenant: "org:a"}`))
+		k.must(with("x-api-key", "sa_1"), authz.Allowed)
+		k.must(with("x-api-key", "sa_1"), authz.QuotaExceeded)
+		k.must(with("x-api-key", "mk_1"), authz.Allowed)
+		k.must(with("x-api-key", "mk_1"), authz.Allowed)
+		k.must(with("x-api-key", "mk_1"), authz.QuotaExceeded)
+		service := with("x-api-key", "mk_1")
+		service.Peer = "spiffe://example.org/ns/x/sa/y"
+		if dec := k.must(service, authz.Exempt); dec.Class != "service" {
+			t.Errorf("class %q", dec.Class)
+		}
+	})
+}
+
+func TestDecide_C117_NothingIsDecidedWithoutDocuments(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app(""))
+		other := from("org:a")
+		other.App = "other"
+		k.must(other, authz.NoApp)
+		var zero authz.Decision
+		if zero.Outcome.Admits() {
+			t.Error("the zero Decision admits")
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/meteproject/mete/store"
+)
+
+// status is what GET /v1/status answers.
+type status struct {
+	Name        string     `json:"name"`
+	Incarnation string     `json:"incarnation"`
+	Version     string     `json:"version"`
+	Ready       bool       `json:"ready"`
+	StoreUp     bool       `json:"store_up"`
+	Revision    int64      `json:"revision"` // of etcd, up to which all is applied
+	Rejected    []rejected `json:"rejected"`
+	Replicas    []replica  `json:"replicas"`
+}
+
+// rejected is a document whose newest edit is not enforced.
+type rejected struct {
+	Kind     string    `json:"kind"`
+	Name     string    `json:"name"`
+	Revision int64     `json:"revision"`
+	Deleted  bool      `json:"deleted,omitempty"` // the edit is a deletion
+	Since    time.Time `json:"since"`
+	Problems []problem `json:"problems"`
+}
+
+type problem struct {
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Message string `json:"message"`
+}
+
+type replica struct {
+	Incarnation string `json:"incarnation"`
+	store.Presence
+}
+
+// status returns what is to be known of this replica and of what it knows. Lists
+// are sorted, so that two replicas' answers can be compared.
+func (m *mete) status() any {
+	docs := m.documents.Stats()
+	s := status{
+		Name: m.cfg.Name, Incarnation: m.members.Incarnation(), Version: build().Version,
+		Ready: m.probes.ready(), StoreUp: docs.Up, Revision: docs.Revision,
+		Rejected: []rejected{}, Replicas: []replica{},
+	}
+	for _, r := range m.documents.Rejected() {
+		s.Rejected = append(s.Rejected, rejection(r))
+	}
+	for id, p := range m.members.Replicas() {
+		s.Replicas = append(s.Replicas, replica{Incarnation: id, Presence: p})
+	}
+	slices.SortFunc(s.Replicas, func(a, b replica) int { return strings.Compare(a.Incarnation, b.Incarnation) })
+	return s
+}
+
+func rejection(r store.Rejection) rejected {
+	out := rejected{Kind: string(r.Kind), Name: r.Name, Revision: r.Revision, Deleted: r.Deleted, Since: r.Since, Problems: []problem{}}
+	for _, p := range r.Problems {
+		if !p.Warning {
+			out.Problems = append(out.Problems, problem{Line: p.Line, Column: p.Col, Path: p.Path, Message: p.Message})
+		}
+	}
+	return out
+}
+
+// read reads the parts for a scrape.
+func (m *mete) read() readings {
+	docs := m.documents.Stats()
+	r := readings{
+		Decider: m.decider.Stats(), Envoy: m.envoy.Stats(), Keeper: m.keeper.Stats(),
+		Rejected: map[string]int{}, NotAfter: m.certificateEnds(),
+		StoreUp: docs.Up, Revision: docs.Revision, Replicas: m.members.Live(),
+	}
+	for _, kind := range store.Kinds() { // also those of which all are good
+		r.Rejected[string(kind)] = docs.Rejected[kind]
+	}
+	return r
+}
+
+// certificateEnds returns when the certificates in use end, by use.
+func (m *mete) certificateEnds() map[string]time.Time {
+	ends := map[string]time.Time{}
+	maps.Copy(ends, m.secure.notAfter())
+	if end, ok := m.etcdPair.notAfter(); ok {
+		ends["etcd"] = end
+	}
+	return ends
+}

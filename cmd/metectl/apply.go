@@ -1,0 +1,214 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/store"
+)
+
+// A step is what apply does, or would do, with one document.
+type step struct {
+	doc      *plan.Document
+	stored   stored // what is there now
+	verb     string // created, configured or unchanged
+	revision int64  // after apply
+}
+
+func (s step) changes() bool { return s.verb != "unchanged" }
+
+func (c *cli) applyCommand() *cobra.Command {
+	var files []string
+	var dryRun string
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE|FOLDER|-",
+		Short: "Write documents to the store, all or none",
+		Long: `Write documents to the store, all or none.
+
+Every document is checked, also against those in the store, before anything is sent. Then
+one transaction (several, for more than 60 documents) writes what differs; it fails (exit 4)
+if any of the documents has been changed meanwhile. What says the same as before is not written again, because each write
+makes replicas take new leases.
+
+--dry-run=client stops before the transaction, --dry-run=server sends it without writing.
+--wait waits until a replica enforces what was written, or tells why it does not.`,
+		Example: "  metectl apply -f plans/ --wait\n  generate-plans | metectl apply -f - --dry-run=client",
+		Args:    exactly(0, 0, "its documents with -f"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains([]string{"", "client", "server"}, dryRun) {
+				return usageError(fmt.Sprintf("--dry-run=%s is unknown", dryRun), "use --dry-run=client or --dry-run=server")
+			}
+			if wait && dryRun != "" {
+				return usageError("--wait and --dry-run exclude each other", "leave one of them out")
+			}
+			return c.apply(cmd.Context(), files, dryRun, wait)
+		},
+	}
+	addFiles(cmd, &files)
+	cmd.Flags().StringVar(&dryRun, "dry-run", "", "`client`: only check and compare; server: send the transaction without writing")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until what was written is enforced or rejected, at most --timeout")
+	return cmd
+}
+
+func (c *cli) apply(ctx context.Context, files []string, dryRun string, wait bool) error {
+	b, err := c.readBatch(files)
+	if err != nil {
+		return err
+	}
+	if b.refused() {
+		return c.refuse(b)
+	}
+	var steps []step
+	err = c.withStore(ctx, "cannot apply", func(ctx context.Context, client *clientv3.Client) error {
+		if steps, err = c.prepare(ctx, client, b); err != nil {
+			return err
+		}
+		return c.send(ctx, client, steps, dryRun)
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.printSteps(steps, dryRun); err != nil {
+		return err
+	}
+	if !wait {
+		return nil
+	}
+	return c.awaitEnforced(ctx, steps)
+}
+
+// prepare compares the batch with the store, checks it against all that is there,
+// and prints what is wrong.
+func (c *cli) prepare(ctx context.Context, client *clientv3.Client, b *batch) ([]step, error) {
+	catalog, err := loadCatalog(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	steps := make([]step, 0, len(b.docs))
+	for _, doc := range b.docs {
+		there, err := getStored(ctx, client, doc.Kind, doc.Name)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, step{doc: doc, stored: there, verb: verb(doc, there)})
+	}
+	for _, doc := range b.docs {
+		if doc.Kind == plan.KindApp {
+			if err := c.checkZone(ctx, client, catalog, b, doc); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, s := range steps {
+		catalog.Put(s.doc, s.stored.revision)
+	}
+	for _, doc := range b.docs {
+		b.problems = append(b.problems, catalog.Check(doc)...)
+	}
+	return steps, c.refuse(b)
+}
+
+func verb(doc *plan.Document, there stored) string {
+	switch {
+	case there.revision == 0:
+		return "created"
+	case there.doc != nil && same(doc, there.doc):
+		return "unchanged"
+	}
+	return "configured"
+}
+
+// checkZone refuses to move an app to another time zone once usage is recorded:
+// windows would end elsewhere than they began (A18).
+func (c *cli) checkZone(ctx context.Context, client *clientv3.Client, catalog *plan.Catalog, b *batch, doc *plan.Document) error {
+	old := catalog.Snapshot().App(doc.Name)
+	if old == nil || old.TimeZone.String() == doc.App.TimeZone.String() {
+		return nil
+	}
+	used, err := client.Get(ctx, store.UsedKey(doc.Name), clientv3.WithCountOnly())
+	if err != nil || used.Count == 0 {
+		return err
+	}
+	b.problems = append(b.problems, plan.Problem{
+		File: b.files[doc], Kind: doc.Kind, Name: doc.Name, Path: "spec.time_zone",
+		Message: fmt.Sprintf("cannot change from %s to %s, because usage is recorded; keep %s, or write a new app",
+			old.TimeZone, doc.App.TimeZone, old.TimeZone),
+	})
+	return nil
+}
+
+// send runs the transaction, or its rehearsal.
+func (c *cli) send(ctx context.Context, client *clientv3.Client, steps []step, dryRun string) error {
+	var changes []store.Change
+	for _, s := range steps {
+		if s.changes() {
+			changes = append(changes, store.Change{Kind: s.doc.Kind, Name: s.doc.Name, Text: s.doc.Text, ModRevision: s.stored.revision})
+		}
+	}
+	slices.SortStableFunc(changes, func(a, b store.Change) int { // should not all fit into one transaction
+		return cmp.Compare(slices.Index(store.Kinds(), a.Kind), slices.Index(store.Kinds(), b.Kind))
+	})
+	if len(changes) == 0 || dryRun == "client" {
+		return nil
+	}
+	if dryRun == "server" {
+		return conflict(rehearse(ctx, client, changes))
+	}
+	revision, err := store.ApplyDocuments(ctx, client, changes)
+	if err != nil {
+		return conflict(err)
+	}
+	for i := range steps {
+		if steps[i].changes() {
+			steps[i].revision = revision
+		}
+	}
+	return nil
+}
+
+// A stepView is a step as `apply -o json` prints it.
+type stepView struct {
+	Kind   plan.Kind `json:"kind"`
+	Name   string    `json:"name"`
+	Result string    `json:"result"` // created, configured, unchanged or deleted
+	DryRun string    `json:"dry_run,omitempty"`
+	// Revision of the store after the write; 0 if nothing was written.
+	Revision int64 `json:"revision,omitempty"`
+}
+
+func (c *cli) printSteps(steps []step, dryRun string) error {
+	views := make([]stepView, 0, len(steps))
+	for _, s := range steps {
+		views = append(views, stepView{Kind: s.doc.Kind, Name: shortName(s.doc.Kind, s.doc.Name), Result: s.verb, DryRun: dryRun, Revision: s.revision})
+	}
+	return c.printViews(views)
+}
+
+func (c *cli) printViews(views []stepView) error {
+	if c.output == "json" || c.output == "yaml" {
+		return c.writeAs(views, nil)
+	}
+	for _, v := range views {
+		line := reference(v.Kind, v.Name)
+		if c.output == "table" {
+			line += " " + v.Result
+		}
+		switch {
+		case c.output == "table" && v.DryRun == "client":
+			line += " (dry run)"
+		case c.output == "table" && v.DryRun == "server":
+			line += " (server dry run)"
+		}
+		if _, err := fmt.Fprintln(c.stdout, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/meteproject/mete/plan"
+)
+
+// A batch is what -f named, decoded.
+type batch struct {
+	docs     []*plan.Document // the valid ones
+	problems []plan.Problem
+	files    map[*plan.Document]string
+}
+
+// readBatch decodes what -f names and checks it as far as that goes without a
+// store.
+func (c *cli) readBatch(names []string) (*batch, error) {
+	sources, err := c.readSources(names)
+	if err != nil {
+		return nil, err
+	}
+	b := &batch{files: map[*plan.Document]string{}}
+	first := map[string]string{} // file of each document, by reference
+	for _, s := range sources {
+		docs, problems := plan.Decode(s.name, s.text)
+		b.problems = append(b.problems, problems...)
+		for _, doc := range docs {
+			ref := reference(doc.Kind, doc.Name)
+			if where, twice := first[ref]; twice {
+				b.problems = append(b.problems, plan.Problem{
+					File: s.name, Kind: doc.Kind, Name: doc.Name,
+					Message: fmt.Sprintf("%s is in %s already; keep one", shortReference(doc.Kind, doc.Name), where),
+				})
+				continue
+			}
+			first[ref] = s.name
+			b.files[doc] = s.name
+			b.docs = append(b.docs, doc)
+		}
+	}
+	return b, nil
+}
+
+// verdict is the closing line of a check: how many problems, in how many
+// documents.
+func (b *batch) verdict() string {
+	type id struct {
+		file, kind, name string
+		index            int
+	}
+	bad := map[id]bool{}
+	problems, warnings := 0, 0
+	good := map[string]bool{}
+	for _, doc := range b.docs {
+		good[reference(doc.Kind, doc.Name)] = true
+	}
+	extra := 0 // refused documents, which are not among docs
+	for _, p := range b.problems {
+		if p.Warning {
+			warnings++
+			continue
+		}
+		problems++
+		key := id{file: p.File, kind: string(p.Kind), name: p.Name}
+		if p.Name == "" {
+			key.index = p.Index + 1
+		}
+		if !bad[key] && (p.Name == "" || !good[reference(p.Kind, p.Name)]) {
+			extra++
+		}
+		bad[key] = true
+	}
+	total := len(b.docs) + extra
+	if problems == 0 {
+		line := plural(total, "document") + " valid"
+		if warnings > 0 {
+			line += ", " + plural(warnings, "warning")
+		}
+		return line
+	}
+	count := plural(problems, "problem")
+	if warnings > 0 {
+		count += " and " + plural(warnings, "warning")
+	}
+	return fmt.Sprintf("%s in %d of %d documents; nothing was sent", count, len(bad), total)
+}
+
+func (b *batch) refused() bool { return plan.Refused(b.problems) }
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// same tells whether two documents mean the same, however they are written: other
+// comments, spaces, or 60s for 1m are no difference.
+func same(a, b *plan.Document) bool {
+	return reflect.DeepEqual(meaning(a), meaning(b))
+}
+
+// meaning is the document without how and where it is written.
+func meaning(d *plan.Document) plan.Document {
+	m := plan.Document{
+		Kind: d.Kind, Name: d.Name, App: d.App, Plan: d.Plan, Routes: d.Routes,
+		Tenant: d.Tenant, Credential: d.Credential, Webhook: d.Webhook,
+	}
+	if len(d.Labels) > 0 { // an empty map is none
+		m.Labels = d.Labels
+	}
+	if len(d.Annotations) > 0 {
+		m.Annotations = d.Annotations
+	}
+	return m
+}
+
+// shownHash is how much of a credential's hash is shown.
+const shownHash = 12
+
+// shortName is a document's name in output. Of a credential only the first
+// digits of the hash are shown.
+func shortName(kind plan.Kind, name string) string {
+	if kind == plan.KindCredential && len(name) > shownHash {
+		return name[:shownHash]
+	}
+	return name
+}
+
+func shortReference(kind plan.Kind, name string) string {
+	return reference(kind, shortName(kind, name))
+}
+
+// endWithNewline makes text end in exactly one line end: etcdctl adds one and a
+// shell takes it away.
+func endWithNewline(text []byte) string {
+	return strings.TrimRight(string(text), "\n") + "\n"
+}

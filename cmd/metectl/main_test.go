@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/rs/zerolog"
+
+	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/store"
+	"github.com/meteproject/mete/store/embedded"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"metectl": main})
+}
+
+// TestScripts runs testdata/*.txtar, each against an etcd of its own. Run with
+// UPDATE=1 to rewrite what the scripts expect.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata",
+		UpdateScripts: os.Getenv("UPDATE") != "",
+		Setup: func(e *testscript.Env) error {
+			if filepath.Base(e.WorkDir) == "script-offline" {
+				return nil
+			}
+			s, err := embedded.Start(context.Background(), embedded.Config{
+				Dir: filepath.Join(e.WorkDir, ".etcd"), ClientURL: "127.0.0.1:0", Log: zerolog.Nop(),
+			})
+			if err != nil {
+				return err
+			}
+			e.Defer(s.Close)
+			e.Values["server"] = s
+			e.Setenv("METECTL_ENDPOINTS", s.Endpoint())
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exit":    exitCommand,
+			"replica": replicaCommand,
+			"put":     putCommand,
+			"use":     useCommand,
+		},
+	})
+}
+
+// exitCommand runs a command and checks its exit code: exit 3 metectl ...
+func exitCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exit CODE command [args...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var e *exec.ExitError
+		if !errors.As(err, &e) {
+			ts.Fatalf("%v", err)
+		}
+		got = e.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d; want %d", got, want)
+	}
+}
+
+func serverOf(ts *testscript.TestScript) *embedded.Server {
+	s, ok := ts.Value("server").(*embedded.Server)
+	if !ok {
+		ts.Fatalf("this script has no etcd")
+	}
+	return s
+}
+
+// replicaCommand runs the documents and the membership of a replica until the
+// script ends.
+func replicaCommand(ts *testscript.TestScript, _ bool, _ []string) {
+	client := serverOf(ts).Client()
+	ctx, cancel := context.WithCancel(context.Background())
+	members := store.NewMembers(client, "r1")
+	members.Presence = store.Presence{Address: "127.0.0.1:9001", Version: "devel"}
+	ready := make(chan struct{})
+	var once sync.Once
+	documents := store.NewDocuments(client)
+	documents.OnSnapshot = func(*plan.Snapshot) { once.Do(func() { close(ready) }) }
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = documents.Run(ctx) })
+	wg.Go(func() { _ = members.Run(ctx) })
+	ts.Defer(func() { cancel(); wg.Wait() })
+	<-ready
+	for deadline := time.Now().Add(5 * time.Second); len(members.Replicas()) == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			ts.Fatalf("the replica did not register")
+		}
+	}
+}
+
+// putCommand writes a file to a key as etcdctl would: put KEY FILE.
+func putCommand(ts *testscript.TestScript, _ bool, args []string) {
+	_, err := serverOf(ts).Client().Put(context.Background(), args[0], ts.ReadFile(args[1]))
+	ts.Check(err)
+}
+
+// useCommand records usage of a month in UTC: use ROOT TENANT LIMIT UNITS.
+func useCommand(ts *testscript.TestScript, _ bool, args []string) {
+	used, err := strconv.ParseInt(args[3], 10, 64)
+	ts.Check(err)
+	w := quota.Calendar{Kind: quota.Month}.Window(quota.EndOfMinute(time.Now()))
+	_, err = store.NewAccounts(serverOf(ts).Client()).Apply(context.Background(), quota.Operation{
+		Key: quota.Key{Root: args[0], Tenant: args[1], Limit: args[2], Window: w.ID},
+		App: "api", Holder: "r1", Seq: 1, Used: used, Ceiling: quota.MaxUnits, Replicas: 1,
+	})
+	ts.Check(err)
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/store"
+)
+
+// A statusReport is what `metectl status -o json` prints.
+type statusReport struct {
+	Store    storeView      `json:"store"`
+	Replicas []replicaView  `json:"replicas"`
+	Rejected []rejectedView `json:"rejected"`
+}
+
+type storeView struct {
+	Endpoints []string `json:"endpoints"`
+	Revision  int64    `json:"revision"`
+}
+
+type replicaView struct {
+	Incarnation  string    `json:"incarnation"`
+	Address      string    `json:"address"`
+	Version      string    `json:"version"`
+	FeatureLevel int       `json:"feature_level"`
+	Clock        time.Time `json:"clock"` // the replica's own, when it last wrote
+}
+
+type rejectedView struct {
+	Kind     plan.Kind     `json:"kind"`
+	Name     string        `json:"name"`
+	Deleted  bool          `json:"deleted"` // the rejected edit is a deletion
+	Revision int64         `json:"revision"`
+	Since    time.Time     `json:"since"`
+	Problems []problemView `json:"problems"` // the file is the key in the store
+
+	lines []string
+}
+
+func viewRejection(r store.Rejection) rejectedView {
+	v := rejectedView{Kind: r.Kind, Name: shortName(r.Kind, r.Name), Deleted: r.Deleted, Revision: r.Revision, Since: r.Since.UTC(), lines: rejectionLines(r)}
+	problems := make([]plan.Problem, 0, len(r.Problems))
+	for _, p := range r.Problems {
+		problems = append(problems, placed(r, p))
+	}
+	v.Problems = viewProblems(problems)
+	return v
+}
+
+func (c *cli) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show the store, the live replicas, and documents that are rejected",
+		Long: `Show the store, the live replicas, and documents that are rejected: their newest edit is not
+enforced, the last valid one still is.
+
+Exit codes: 0 nothing is rejected, 1 something is.`,
+		Args: exactly(0, 0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context()) },
+	}
+}
+
+func (c *cli) status(ctx context.Context) error {
+	var r statusReport
+	err := c.withStore(ctx, "cannot read the status", func(ctx context.Context, client *clientv3.Client) error {
+		var err error
+		r, err = readStatus(ctx, client)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.printStatus(r); err != nil {
+		return err
+	}
+	if len(r.Rejected) > 0 {
+		return answer(exitNegative)
+	}
+	return nil
+}
+
+func (c *cli) printStatus(r statusReport) error {
+	switch c.output {
+	case "table":
+	case "name":
+		for _, d := range r.Rejected {
+			if _, err := fmt.Fprintln(c.stdout, reference(d.Kind, d.Name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	default:
+		return c.writeAs(r, nil)
+	}
+	width := terminalWidth(c.stdout)
+	_, err := fmt.Fprintf(c.stdout, "store     revision %d at %s\nreplicas  %d live\nrejected  %s\n",
+		r.Store.Revision, strings.Join(r.Store.Endpoints, ", "), len(r.Replicas), plural(len(r.Rejected), "document"))
+	if err != nil {
+		return err
+	}
+	if len(r.Replicas) > 0 {
+		t := newTable("REPLICA", "ADDRESS", "VERSION", "CLOCK")
+		for _, p := range r.Replicas {
+			t.add(p.Incarnation, orDash(p.Address), orDash(p.Version), p.Clock.UTC().Format(time.RFC3339))
+		}
+		fmt.Fprintln(c.stdout)
+		if err := t.write(c.stdout, width); err != nil {
+			return err
+		}
+	}
+	if len(r.Rejected) == 0 {
+		return nil
+	}
+	t := newTable("REJECTED", "REVISION", "SINCE", "WHY")
+	for _, d := range r.Rejected {
+		for i, line := range d.lines {
+			if i > 0 {
+				t.add("", "", "", line)
+				continue
+			}
+			t.add(reference(d.Kind, d.Name), strconv.FormatInt(d.Revision, 10), d.Since.Format(time.RFC3339), line)
+		}
+	}
+	fmt.Fprintln(c.stdout)
+	return t.write(c.stdout, width)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

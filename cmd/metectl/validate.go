@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/meteproject/mete/plan"
+)
+
+// A problemView is a problem as `validate -o json` prints it.
+type problemView struct {
+	File    string `json:"file"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Kind    string `json:"kind,omitempty"`
+	Name    string `json:"name,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Message string `json:"message"`
+	Warning bool   `json:"warning"`
+}
+
+func (c *cli) validateCommand() *cobra.Command {
+	var files []string
+	cmd := &cobra.Command{
+		Use:   "validate -f FILE|FOLDER|-",
+		Short: "Check documents without a store",
+		Long: `Check documents without a store. All problems are printed, one a line, as
+file:line:column: field: what is wrong; what to write instead. Whether plans, parents and
+apps that a document names exist is checked by diff and apply, which know the store.`,
+		Example: "  metectl validate -f plans/",
+		Args:    exactly(0, 0, "its documents with -f"),
+		RunE:    func(*cobra.Command, []string) error { return c.validate(files) },
+	}
+	addFiles(cmd, &files)
+	return cmd
+}
+
+func addFiles(cmd *cobra.Command, files *[]string) {
+	cmd.Flags().StringArrayVarP(files, "filename", "f", nil, "`file`, folder or - (standard input) with documents; may be repeated")
+}
+
+func (c *cli) validate(files []string) error {
+	b, err := c.readBatch(files)
+	if err != nil {
+		return err
+	}
+	switch c.output {
+	case "table", "name":
+		for _, p := range b.problems {
+			if _, err := fmt.Fprintln(c.stdout, p); err != nil {
+				return err
+			}
+		}
+	default:
+		if err := c.writeAs(viewProblems(b.problems), nil); err != nil {
+			return err
+		}
+	}
+	c.say("%s", b.verdict())
+	if b.refused() {
+		return answer(exitInvalid)
+	}
+	return nil
+}
+
+func viewProblems(problems []plan.Problem) []problemView {
+	views := make([]problemView, 0, len(problems))
+	for _, p := range problems {
+		views = append(views, problemView{
+			File: p.File, Line: p.Line, Column: p.Col, Kind: string(p.Kind), Name: shortName(p.Kind, p.Name),
+			Path: p.Path, Message: p.Message, Warning: p.Warning,
+		})
+	}
+	return views
+}
+
+// refuse prints the problems and the verdict on stderr. It returns nil if there
+// are only warnings.
+func (c *cli) refuse(b *batch) error {
+	for _, p := range b.problems {
+		c.say("%s", p)
+	}
+	if !b.refused() {
+		return nil
+	}
+	c.say("%s", b.verdict())
+	return answer(exitInvalid)
+}

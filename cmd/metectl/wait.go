@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/store"
+)
+
+// pollEvery is how often --wait looks: replicas take well under a second.
+const pollEvery = 50 * time.Millisecond
+
+// quietFor is how long --wait listens for a rejection of tenants and credentials:
+// replicas enforce them without publishing a copy, so silence is all that can be
+// heard. A rejection arrives well under a second after the write.
+const quietFor = 2 * time.Second
+
+// An outcome is what became of one written document.
+type outcome int
+
+const (
+	pending outcome = iota
+	enforced
+	rejected
+)
+
+// awaitEnforced waits until every written document is enforced or rejected.
+func (c *cli) awaitEnforced(ctx context.Context, steps []step) error {
+	var written []step
+	for _, s := range steps {
+		if s.changes() {
+			written = append(written, s)
+		}
+	}
+	outcomes := make([]outcome, len(written))
+	began := time.Now()
+	err := c.withStore(ctx, "cannot wait", func(ctx context.Context, client *clientv3.Client) error {
+		for {
+			if err := c.look(ctx, client, written, outcomes, time.Since(began) >= quietFor); err != nil {
+				return err
+			}
+			if count(outcomes, pending) == 0 {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(pollEvery):
+			}
+		}
+	})
+	if ctx.Err() != nil {
+		return err
+	}
+	return c.outcome(written, outcomes)
+}
+
+// look finds out what has become of the documents that are pending. quiet: what
+// is published nowhere has been silent for long enough.
+func (c *cli) look(ctx context.Context, client *clientv3.Client, written []step, outcomes []outcome, quiet bool) error {
+	all, err := store.Statuses(ctx, client)
+	if err != nil {
+		return err
+	}
+	for i, s := range written {
+		if outcomes[i] != pending {
+			continue
+		}
+		at := slices.IndexFunc(all, func(r store.Rejection) bool {
+			return r.Kind == s.doc.Kind && r.Name == s.doc.Name && r.Revision >= s.revision
+		})
+		published := s.doc.Kind == plan.KindApp || s.doc.Kind == plan.KindPlan || s.doc.Kind == plan.KindRoutes
+		switch {
+		case at >= 0:
+			outcomes[i] = rejected
+			c.say("%s is rejected", shortReference(s.doc.Kind, s.doc.Name))
+			for _, line := range rejectionLines(all[at]) {
+				c.say("%s", line)
+			}
+		case published:
+			is, err := isEffective(ctx, client, s)
+			if err != nil {
+				return err
+			}
+			if is {
+				outcomes[i] = enforced
+			}
+		case quiet:
+			outcomes[i] = enforced
+		}
+	}
+	return nil
+}
+
+// isEffective tells whether effective/ holds the step's revision, or a later one.
+func isEffective(ctx context.Context, client *clientv3.Client, s step) (bool, error) {
+	r, err := client.Get(ctx, store.EffectiveKey(s.doc.Kind, s.doc.Name))
+	if err != nil || len(r.Kvs) == 0 {
+		return false, err
+	}
+	var record struct {
+		SourceRevision int64 `json:"source_revision"`
+	}
+	if err := json.Unmarshal(r.Kvs[0].Value, &record); err != nil {
+		return false, fmt.Errorf("read %s: %w", r.Kvs[0].Key, err)
+	}
+	return record.SourceRevision >= s.revision, nil
+}
+
+// outcome sums up what the wait has found.
+func (c *cli) outcome(written []step, outcomes []outcome) error {
+	switch bad, open := count(outcomes, rejected), count(outcomes, pending); {
+	case bad == 0 && open == 0:
+		if len(written) > 0 {
+			c.say("%s enforced", plural(len(written), "document"))
+		}
+		return nil
+	case open == 0 && bad == len(written):
+		return &failure{code: exitInvalid, what: "nothing of it is enforced", why: "replicas reject " + plural(bad, "document"),
+			next: "the last valid version stays in force; correct the document and apply it again"}
+	case open == 0:
+		return &failure{code: exitPartly, what: "not all of it is enforced", why: fmt.Sprintf("replicas reject %d of %d documents", bad, len(written)),
+			next: "correct the rejected documents and apply them again"}
+	default:
+		return &failure{code: exitPartly, what: "written, but not confirmed",
+			why:  fmt.Sprintf("no replica has confirmed %s within %s", plural(open, "document"), c.timeout),
+			next: "metectl status shows the live replicas; --timeout allows more time"}
+	}
+}
+
+func count(outcomes []outcome, which outcome) int {
+	n := 0
+	for _, o := range outcomes {
+		if o == which {
+			n++
+		}
+	}
+	return n
+}

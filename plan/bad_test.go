@@ -1,0 +1,109 @@
+package plan_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/meteproject/mete/plan"
+)
+
+var update = flag.Bool("update", false, "write the messages into testdata/bad; read the difference before you commit it")
+
+// compiled returns our schema.
+func compiled(t testing.TB) *jsonschema.Schema {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(plan.Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("document.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("document.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Each file has one fault, which its name tells, and its first line has the one
+// message that it must bring. The schema must find the same fault, but where the
+// second line says that a schema cannot.
+func TestDecode_Bad(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("testdata", "bad", "*.yaml"))
+	if err != nil || len(files) < 40 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	schema := compiled(t)
+	for _, file := range files {
+		name := filepath.Base(file)
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			docs, problems := plan.Decode(name, text)
+			faults := problems[:0:0]
+			for _, p := range problems {
+				if !p.Warning {
+					faults = append(faults, p)
+				}
+			}
+			if len(faults) != 1 || len(docs) != 0 {
+				t.Fatalf("%d documents, want one problem:\n%s", len(docs), lines(problems))
+			}
+			got := "# want: " + faults[0].String() + "\n"
+			if *update {
+				text = append([]byte(got), text[bytes.IndexByte(text, '\n')+1:]...)
+				if err := os.WriteFile(file, text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if want, _, _ := strings.Cut(string(text), "\n"); want+"\n" != got {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+			silent := bytes.Contains(text, []byte("\n# schema: silent\n"))
+			v, ok := plan.Plain(text)
+			if agrees := !ok || schema.Validate(v) != nil; agrees == silent {
+				t.Errorf("the schema finds a fault: %v", agrees)
+			}
+		})
+	}
+}
+
+func TestSchema_StandardsExamples(t *testing.T) {
+	schema := compiled(t)
+	for _, name := range []string{"small", "medium", "big"} {
+		all := plan.PlainAll(read(t, "standards", name+".yaml"))
+		if len(all) < 3 {
+			t.Errorf("%s: %d documents", name, len(all))
+		}
+		for i, v := range all {
+			if err := schema.Validate(v); err != nil {
+				t.Errorf("%s, document %d: %v", name, i, err)
+			}
+		}
+	}
+}
+
+// The reader and the schema have the same patterns.
+func TestSchema_Patterns(t *testing.T) {
+	schema := string(plan.Schema())
+	for _, pattern := range []string{
+		`^[a-z][a-z0-9_-]{0,62}$`, `^[a-z]+:[A-Za-z0-9._-]{1,120}$`,
+		`^([0-9]{1,9}(d|h|m|s|ms)){1,5}$`, `^(UTC|[A-Z][A-Za-z_]+(/[A-Za-z0-9_+-]+){1,2})$`,
+	} {
+		regexp.MustCompile(pattern)
+		if !strings.Contains(schema, `"`+pattern+`"`) {
+			t.Errorf("the schema lacks %s", pattern)
+		}
+	}
+}

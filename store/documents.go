@@ -1,0 +1,242 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/meteproject/mete/plan"
+)
+
+// Documents watches the documents of a store and says what is in force. Fields
+// are set before Run and not changed after.
+type Documents struct {
+	client *clientv3.Client
+
+	Now func() time.Time
+	Log zerolog.Logger
+	// OnSnapshot is called with each new snapshot, the first one after all
+	// documents were read. OnReset is called before the next snapshot when the
+	// store is another one than before, or an older state of it: nothing that
+	// was leased from it may be spent. Both are called by Run, one at a time.
+	OnSnapshot func(*plan.Snapshot)
+	OnReset    func()
+
+	// Progress and Silence replace 5 s and 15 s in tests.
+	Progress, Silence time.Duration
+
+	watcher watcher
+
+	// Owned by Run.
+	shelf    *shelf
+	epoch    string
+	searches int // of history, in the batch at hand
+
+	mu    sync.Mutex
+	snap  *plan.Snapshot // guarded by mu, as all below
+	list  []Rejection
+	stats DocumentStats
+}
+
+// DocumentStats tells how the documents are.
+type DocumentStats struct {
+	Revision int64             // of etcd, up to which all is applied
+	Rejected map[plan.Kind]int // documents whose newest edit is not in force
+	Up       bool              // etcd answers
+	Contact  time.Time         // when it last did
+	// ApplyDelay is how long the last change took from its arrival until it was
+	// in force.
+	ApplyDelay time.Duration
+}
+
+// NewDocuments returns the documents of an etcd.
+func NewDocuments(client *clientv3.Client) *Documents {
+	return &Documents{
+		client: client, Now: time.Now, Log: zerolog.Nop(),
+		watcher: watcher{client: client, name: "documents", spans: documentSpans()},
+	}
+}
+
+// Run watches until ctx is done. Etcd being away, at the start too, is waited
+// out.
+func (d *Documents) Run(ctx context.Context) error {
+	d.watcher.log, d.watcher.progress, d.watcher.silence = d.Log, d.Progress, d.Silence
+	d.watcher.tick = func() { d.again(ctx) }
+	d.start(ctx)
+	d.watcher.run(ctx, func(b batch) error { return d.handle(ctx, b) })
+	return ctx.Err()
+}
+
+func (d *Documents) start(ctx context.Context) {
+	d.shelf = newShelf(d.Log)
+	d.shelf.history = func(id docID, before int64) *plan.Document {
+		if d.searches++; d.searches > maxSearches {
+			return nil
+		}
+		doc, _, _ := lastGood(ctx, d.client, id, before)
+		return doc
+	}
+}
+
+// Snapshot returns what is in force; nil before the first complete read.
+func (d *Documents) Snapshot() *plan.Snapshot {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.snap
+}
+
+// Rejected returns the documents whose newest edit is not in force, sorted.
+func (d *Documents) Rejected() []Rejection {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.list)
+}
+
+// Stats tells how the documents are now.
+func (d *Documents) Stats() DocumentStats {
+	up, contact := d.watcher.health()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.stats
+	s.Rejected = maps.Clone(s.Rejected)
+	s.Up, s.Contact = up, contact
+	return s
+}
+
+// handle takes over one batch: what is valid of it is published, then handed out.
+func (d *Documents) handle(ctx context.Context, b batch) error {
+	if reset := d.epoch != "" && epochIn(b, d.epoch) != d.epoch; reset || b.reset {
+		if !b.full {
+			d.epoch = epochIn(b, d.epoch)
+			d.reset(ctx)
+			return fmt.Errorf("%s has changed: %w", EpochKey, errOtherStore)
+		}
+		d.reset(ctx)
+	}
+	d.shelf.now = d.Now()
+	d.shelf.apply(b)
+	d.epoch = d.shelf.epoch
+	d.settle(ctx, b.full)
+	d.mu.Lock()
+	d.stats.Revision = max(b.revision, d.stats.Revision)
+	d.stats.ApplyDelay = time.Since(b.received) //nolint:forbidigo // measures delay
+	d.mu.Unlock()
+	d.record(ctx)
+	return nil
+}
+
+// reset forgets everything of the store.
+func (d *Documents) reset(ctx context.Context) {
+	d.Log.Warn().Msg("the store is another one than before, or was restored; reading everything anew")
+	d.start(ctx)
+	d.mu.Lock()
+	d.stats.Revision = 0
+	d.mu.Unlock()
+	if d.OnReset != nil {
+		d.OnReset()
+	}
+}
+
+// epochIn returns the epoch after b; otherwise if b does not tell.
+func epochIn(b batch, otherwise string) string {
+	for _, c := range b.changes {
+		if c.key == EpochKey {
+			return string(c.value())
+		}
+	}
+	if b.full {
+		return ""
+	}
+	return otherwise
+}
+
+// settle decides, publishes, and hands out a snapshot if there is a new one.
+func (d *Documents) settle(ctx context.Context, always bool) {
+	d.searches = 0
+	// Each turn may make other documents valid; a chain of them is short.
+	for range maxTurns {
+		ds := d.shelf.decide()
+		always = always || ds.changed
+		if err := d.write(ctx, ds); err != nil {
+			d.Log.Warn().Err(err).Msg("valid documents could not be published; trying again")
+			d.shelf.relevant = false
+			break
+		}
+		if !d.shelf.relevant {
+			break
+		}
+		always = true
+	}
+	d.shelf.relevant = false
+	list := d.shelf.list()
+	d.mu.Lock()
+	d.list = list
+	d.stats.Rejected = map[plan.Kind]int{}
+	for _, r := range list {
+		d.stats.Rejected[r.Kind]++
+	}
+	if !always {
+		d.mu.Unlock()
+		return
+	}
+	snap := d.shelf.catalog.Snapshot()
+	d.snap = snap
+	d.mu.Unlock()
+	if d.OnSnapshot != nil {
+		d.OnSnapshot(snap)
+	}
+}
+
+// write publishes what was decided. After an error it takes back the rest: etcd is
+// away, and every further try would wait for it.
+func (d *Documents) write(ctx context.Context, ds decided) (err error) {
+	for _, c := range ds.publish {
+		if err == nil {
+			err = d.publish(ctx, c)
+		}
+		if err != nil {
+			d.shelf.takeBack(c)
+			d.shelf.dirty[c.docID] = true
+		}
+	}
+	for _, id := range ds.deletions {
+		if err == nil {
+			err = d.unpublish(ctx, id)
+		}
+		if err != nil {
+			d.shelf.dirty[id] = true
+		}
+	}
+	return err
+}
+
+// maxTurns bounds how often a batch is decided: plan, app, routes, tenants on
+// them, and one to see that nothing is left.
+const maxTurns = 5
+
+// again retries what could not be written.
+func (d *Documents) again(ctx context.Context) {
+	if len(d.shelf.dirty) > 0 {
+		d.shelf.now = d.Now()
+		d.settle(ctx, false)
+	}
+	d.record(ctx)
+}
+
+// list returns what is rejected, sorted.
+func (s *shelf) list() []Rejection {
+	all := make([]Rejection, 0, len(s.rejected))
+	for _, r := range s.rejected {
+		all = append(all, r.Rejection)
+	}
+	slices.SortFunc(all, func(a, b Rejection) int {
+		return compareIDs(docID{a.Kind, a.Name}, docID{b.Kind, b.Name})
+	})
+	return all
+}

@@ -1,0 +1,135 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/meteproject/mete/store"
+)
+
+type member struct {
+	*store.Members
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu  sync.Mutex
+	ids []string
+	ns  []int
+}
+
+func startMember(t *testing.T, c *clientv3.Client, name string, presence, liable time.Duration) *member {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	m := &member{Members: store.NewMembers(c, name), cancel: cancel}
+	m.PresenceTTL, m.LiableTTL = presence, liable
+	m.Presence = store.Presence{Address: "10.0.0.1:9001", Version: "v1"}
+	m.OnIncarnation = func(id string) { m.mu.Lock(); defer m.mu.Unlock(); m.ids = append(m.ids, id) }
+	m.OnLive = func(n int) { m.mu.Lock(); defer m.mu.Unlock(); m.ns = append(m.ns, n) }
+	m.done.Go(func() { _ = m.Run(ctx) })
+	t.Cleanup(m.stop)
+	return m
+}
+
+func (m *member) stop() { m.cancel(); m.done.Wait() }
+
+func (m *member) incarnations() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]string(nil), m.ids...)
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatal("not within 5 s: ", what)
+}
+
+func TestMembersCountEachOther(t *testing.T) {
+	c := ownServer(t).Client()
+	a := startMember(t, c, "a", time.Minute, time.Hour)
+	b := startMember(t, c, "b", time.Minute, time.Hour)
+	eventually(t, "two live", func() bool { return a.Live() == 2 && b.Live() == 2 && len(a.Replicas()) == 2 })
+	eventually(t, "incarnations", func() bool { return len(a.incarnations()) == 1 && len(b.incarnations()) == 1 })
+	if !a.Liable(b.Incarnation()) || a.Liable("somebody") {
+		t.Error("who is liable")
+	}
+	var p store.Presence
+	if err := json.Unmarshal([]byte(get(t, c, store.ReplicaKey(b.Incarnation()))), &p); err != nil || p.Address != "10.0.0.1:9001" || p.Clock.IsZero() {
+		t.Errorf("presence %+v, %v", p, err)
+	}
+	id := b.Incarnation()
+	b.stop()
+	eventually(t, "one live", func() bool { return a.Live() == 1 && !a.Liable(id) })
+	if get(t, c, store.LiableKey(id)) != "" || get(t, c, store.ReplicaKey(id)) != "" {
+		t.Error("a clean stop left keys")
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ns[len(a.ns)-1] != 1 {
+		t.Errorf("OnLive was told %v", a.ns)
+	}
+}
+
+// C110: a lost presence comes back under the same incarnation and counts once.
+func TestLostPresenceComesBack(t *testing.T) {
+	c := ownServer(t).Client()
+	a := startMember(t, c, "a", 2*time.Second, time.Hour)
+	id := ""
+	eventually(t, "registered", func() bool {
+		id = a.Incarnation()
+		return len(a.Replicas()) == 1
+	})
+	before := revoke(t, c, store.ReplicaKey(id))
+	eventually(t, "registered again", func() bool {
+		r, err := c.Get(t.Context(), store.ReplicaKey(id))
+		return err == nil && len(r.Kvs) == 1 && r.Kvs[0].Lease != before
+	})
+	if a.Live() != 1 || a.Incarnation() != id || len(a.incarnations()) != 1 {
+		t.Errorf("%d live, incarnations %v", a.Live(), a.incarnations())
+	}
+}
+
+func TestLostLiableKeyIsANewIncarnation(t *testing.T) {
+	c := ownServer(t).Client()
+	a := startMember(t, c, "a", time.Minute, time.Hour)
+	eventually(t, "registered", func() bool { return len(a.incarnations()) == 1 && a.Live() == 1 })
+	old := a.Incarnation()
+	eventually(t, "liable key", func() bool {
+		r, err := c.Get(t.Context(), store.LiableKey(old))
+		return err == nil && len(r.Kvs) == 1
+	})
+	revoke(t, c, store.LiableKey(old))
+	eventually(t, "a new incarnation", func() bool {
+		ids := a.incarnations()
+		return len(ids) == 2 && ids[1] != old && a.Incarnation() == ids[1]
+	})
+	eventually(t, "counted once", func() bool {
+		_, stale := a.Replicas()[old]
+		return !stale && a.Live() == 1
+	})
+	if get(t, c, store.ReplicaKey(old)) != "" {
+		t.Error("the old presence is still there")
+	}
+}
+
+// revoke ends the etcd lease of a key, as its end does, and returns it.
+func revoke(t *testing.T, c *clientv3.Client, key string) int64 {
+	t.Helper()
+	r, err := c.Get(t.Context(), key)
+	if err != nil || len(r.Kvs) == 0 {
+		t.Fatalf("%s: %v, %v", key, r, err)
+	}
+	if _, err := c.Revoke(t.Context(), clientv3.LeaseID(r.Kvs[0].Lease)); err != nil {
+		t.Fatal(err)
+	}
+	return r.Kvs[0].Lease
+}

@@ -1,0 +1,190 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/meteproject/mete/plan"
+)
+
+// writeTimeout bounds one transaction of the loop that applies documents.
+const writeTimeout = 2 * time.Second
+
+// maxSearches bounds how often one batch looks for an older version of a tenant,
+// credential or webhook: a broken client may have spoiled all of them.
+const maxSearches = 200
+
+// publish makes c what is enforced, by compare and swap on both its keys. Several
+// replicas do this at the same time: whoever loses takes over what the winner
+// wrote. Until etcd has it, c is not in force.
+func (d *Documents) publish(ctx context.Context, c *candidate) error {
+	s := d.shelf
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	known := s.effective[c.docID]
+	key := EffectiveKey(c.kind, c.name)
+	value := encodeRecord(effectiveRecord{SourceRevision: c.revision, Document: string(c.text)})
+	compares := []clientv3.Cmp{
+		clientv3.Compare(clientv3.ModRevision(DocumentKey(c.kind, c.name)), "=", c.revision),
+		clientv3.Compare(clientv3.ModRevision(key), "=", known.revision),
+	}
+	zone := newZone(c, known)
+	if zone {
+		compares = append(compares, clientv3.Compare(clientv3.CreateRevision(UsedKey(c.name)), "=", 0))
+	}
+	r, err := d.client.Txn(ctx).If(compares...).
+		Then(clientv3.OpPut(key, value), clientv3.OpDelete(StatusKey(c.kind, c.name))).
+		Else(clientv3.OpGet(key), clientv3.OpGet(UsedKey(c.name), clientv3.WithCountOnly())).
+		Commit()
+	switch {
+	case err != nil:
+		return fmt.Errorf("publish %s: %w", key, err)
+	case r.Succeeded:
+		s.setEffective(c.docID, r.Header.Revision, []byte(value))
+		s.accept(c.docID)
+		delete(s.owed, c.docID)
+		delete(s.statuses, c.docID)
+		return nil
+	}
+	now, used := r.Responses[0].GetResponseRange().GetKvs(), r.Responses[1].GetResponseRange().GetCount() > 0
+	s.takeBack(c)
+	switch {
+	case len(now) > 0 && now[0].ModRevision != known.revision:
+		s.setEffective(c.docID, now[0].ModRevision, now[0].Value)
+		s.dirty[c.docID] = true // decided anew with the next batch
+	case zone && used:
+		s.reject(Rejection{
+			Kind: c.kind, Name: c.name, Revision: c.revision,
+			Problems: []plan.Problem{zoneProblem(c, known)},
+		}, nil)
+	}
+	return nil
+}
+
+// newZone tells whether c changes the time zone of an app, which is fixed by its
+// first recorded use: windows would end where nothing was counted.
+func newZone(c *candidate, known effective) bool {
+	return c.kind == plan.KindApp && known.doc != nil && known.doc.App.TimeZone.String() != c.doc.App.TimeZone.String()
+}
+
+func zoneProblem(c *candidate, known effective) plan.Problem {
+	line, col := position(c.text, "time_zone")
+	return plan.Problem{
+		Line: line, Col: col, Kind: c.kind, Name: c.name, Path: "spec.time_zone",
+		Message: fmt.Sprintf("the app has recorded usage, so that its time zone stays %s; write that, or a new app", known.doc.App.TimeZone),
+	}
+}
+
+// unpublish ends what is enforced of a document that was deleted.
+func (d *Documents) unpublish(ctx context.Context, id docID) error {
+	s := d.shelf
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	key := EffectiveKey(id.kind, id.name)
+	r, err := d.client.Txn(ctx).
+		If(
+			clientv3.Compare(clientv3.ModRevision(DocumentKey(id.kind, id.name)), "=", 0),
+			clientv3.Compare(clientv3.ModRevision(key), "=", s.effective[id].revision),
+		).
+		Then(clientv3.OpDelete(key), clientv3.OpDelete(StatusKey(id.kind, id.name))).
+		Commit()
+	if err != nil {
+		return fmt.Errorf("end %s: %w", key, err)
+	}
+	if r.Succeeded {
+		s.dropEffective(id, r.Header.Revision)
+		delete(s.deleted, id)
+		s.accept(id)
+		delete(s.owed, id)
+		delete(s.statuses, id)
+	}
+	return nil
+}
+
+// maxRecords bounds how many statuses are written after one batch, so that a
+// flood of broken documents delays no good one. The rest follows.
+const maxRecords = 500
+
+// record writes to status/ what is rejected, keeps the last good text of tenants,
+// credentials and webhooks under effective/ meanwhile, and removes both when the
+// document is good again. Who loses a swap does nothing: the watch will tell.
+func (d *Documents) record(ctx context.Context) {
+	n := 0
+	for id := range d.shelf.owed {
+		if n++; n > maxRecords {
+			return
+		}
+		if err := d.recordOne(ctx, id); err != nil {
+			d.Log.Warn().Err(err).Str("key", StatusKey(id.kind, id.name)).Msg("status could not be written; trying again")
+			return
+		}
+		delete(d.shelf.owed, id)
+	}
+}
+
+func (d *Documents) recordOne(ctx context.Context, id docID) error {
+	s := d.shelf
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	status, effectiveKey := StatusKey(id.kind, id.name), EffectiveKey(id.kind, id.name)
+	known, kept := s.effective[id]
+	compares := []clientv3.Cmp{
+		clientv3.Compare(clientv3.ModRevision(DocumentKey(id.kind, id.name)), "=", s.sources[id].revision),
+		clientv3.Compare(clientv3.ModRevision(status), "=", s.statuses[id].revision),
+		clientv3.Compare(clientv3.ModRevision(effectiveKey), "=", known.revision),
+	}
+	var ops []clientv3.Op
+	r := s.rejected[id]
+	switch {
+	case r == nil:
+		if _, stored := s.statuses[id]; stored {
+			ops = append(ops, clientv3.OpDelete(status))
+		}
+		if kept && !published(id.kind) {
+			ops = append(ops, clientv3.OpDelete(effectiveKey))
+		}
+	default:
+		if r.changed {
+			ops = append(ops, clientv3.OpPut(status, encodeRecord(r.record())))
+		}
+		if !kept && !published(id.kind) {
+			if doc, text, revision := lastGood(ctx, d.client, id, r.Revision); doc != nil {
+				ops = append(ops, clientv3.OpPut(effectiveKey, encodeRecord(effectiveRecord{revision, string(text)})))
+			}
+		}
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	answer, err := d.client.Txn(ctx).If(compares...).Then(ops...).Commit()
+	if err == nil && answer.Succeeded && r != nil {
+		r.changed = false
+	}
+	return err
+}
+
+// lastGood looks in etcd's history for the newest valid version of a document
+// before a revision. History goes back a minute or two.
+func lastGood(ctx context.Context, kv clientv3.KV, id docID, before int64) (doc *plan.Document, text []byte, revision int64) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	// A person who tries to mend a document makes a few bad edits in a row.
+	const tries = 16
+	for range tries {
+		if before <= 1 {
+			return nil, nil, 0
+		}
+		r, err := kv.Get(ctx, DocumentKey(id.kind, id.name), clientv3.WithRev(before-1))
+		if err != nil || len(r.Kvs) == 0 {
+			return nil, nil, 0
+		}
+		text, before = r.Kvs[0].Value, r.Kvs[0].ModRevision
+		if doc, _ := plan.DecodeOne(id.kind, id.name, "", text); doc != nil {
+			return doc, text, before
+		}
+	}
+	return nil, nil, 0
+}
