@@ -54,7 +54,7 @@ envoy: # find an Envoy, or fetch one into .cache/
 	@$(GO) run ./test/envoy/get
 
 bin/etcdctl: tools/etcdctl/go.mod tools/etcdctl/main.go
-	cd tools/etcdctl && $(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/etcdctl .
+	$(GO) build -C tools/etcdctl -ldflags '-s -w' -o $(BIN)/etcdctl .
 
 $(LINT_STAMP):
 	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)

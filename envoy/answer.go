@@ -23,6 +23,8 @@ type answer struct {
 	retry    int64         // Retry-After in seconds; 0: waiting cannot help
 	wait     time.Duration // the same, exact
 	refused  []int         // limits that refused, the longest wait first
+	visible  []int         // limits that the RateLimit fields show
+	none     *plan.App     // stands in for the app of decisions that have none
 	scratch  []byte
 	scratch2 []byte
 }
@@ -35,9 +37,18 @@ func noApp() *plan.App {
 func (a *answer) prepare(now time.Time, d *authz.Decision, pk func(string) [9]byte) {
 	a.d, a.app, a.now, a.pk = d, d.App, now, pk
 	if a.app == nil {
-		a.app = noApp()
+		if a.none == nil {
+			a.none = noApp()
+		}
+		a.app = a.none
 	}
 	a.refused, a.retry, a.wait = a.refused[:0], 0, 0
+	a.visible = a.visible[:0]
+	for i := range d.Limits {
+		if a.shown(i) {
+			a.visible = append(a.visible, i)
+		}
+	}
 	if d.Outcome.Admits() {
 		return
 	}
@@ -63,7 +74,7 @@ func (a *answer) prepare(now time.Time, d *authz.Decision, pk func(string) [9]by
 
 func (a *answer) release() {
 	a.d, a.app, a.pk = nil, nil, nil
-	a.refused, a.scratch, a.scratch2 = a.refused[:0], a.scratch[:0], a.scratch2[:0]
+	a.scratch, a.scratch2 = a.scratch[:0], a.scratch2[:0]
 }
 
 func btoi(b bool) int {

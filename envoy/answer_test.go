@@ -67,14 +67,15 @@ func TestAdmitted(t *testing.T) {
 
 // overwrites checks that each option replaces, in all readings (envoy-observed.md
 // 1.1, 1.4; C131).
-func overwrites(t testing.TB, options []*corev3.HeaderValueOption) {
-	t.Helper()
+func overwrites(tb testing.TB, options []*corev3.HeaderValueOption) {
+	tb.Helper()
 	for _, o := range options {
+		//nolint:staticcheck // deprecated, but it is what Envoy 1.40 reads
 		if o.GetAppend() == nil || o.GetAppend().GetValue() || o.GetAppendAction() != corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD || o.GetKeepEmptyValue() {
-			t.Errorf("%v does not replace", o)
+			tb.Errorf("%v does not replace", o)
 		}
 		if len(o.GetHeader().GetRawValue()) > 0 {
-			t.Errorf("%v has a raw value, which Envoy sends empty", o)
+			tb.Errorf("%v has a raw value, which Envoy sends empty", o)
 		}
 	}
 }
@@ -94,7 +95,7 @@ func TestAdmittedAnonymous(t *testing.T) {
 
 // An identity that cannot be a header value is removed, not changed into another.
 func TestAdmittedUncleanIdentity(t *testing.T) {
-	for _, tenant := range []string{"a\r\nx-admin: 1", "a\x00", "caf\xe9", "a\x7f"} {
+	for _, tenant := range []string{"a\r\nx-admin: 1", "a\x00", "caf\xe9", "a\x7f", " a", "a\t"} {
 		r := check(t, &authz.Decision{Outcome: authz.Allowed, App: app(), Tenant: tenant, Worst: -1})
 		if hasHeader(r.GetOkResponse().GetHeaders(), "x-mete-tenant") || !slices.Contains(r.GetOkResponse().GetHeadersToRemove(), "x-mete-tenant") {
 			t.Errorf("%q: %v", tenant, r.GetOkResponse())
@@ -205,13 +206,15 @@ func TestDeniedBodies(t *testing.T) {
 		"A3 quota":              {plan.Refusal{Body: plan.BodyShort}, authz.QuotaExceeded, q, "application/json", `{"error":"quota_exceeded","retry_after":1857600}`},
 		"too large has no wait": {plan.Refusal{Body: plan.BodyShort}, authz.RequestTooLarge, q, "application/json", `{"error":"request_too_large"}`},
 		"C46 envelope": {
-			plan.Refusal{Body: plan.BodyEnvelope}, authz.QuotaExceeded, q, "application/json",
+			plan.Refusal{Body: plan.BodyEnvelope},
+			authz.QuotaExceeded, q, "application/json",
 			`{"success":false,"code":"QUOTA_EXCEEDED","message":"monthly quota reached (1,000/1,000); resets 2027-01-01",` +
 				`"details":{"quotaType":"monthly","limit":1000,"used":1000,"resetAt":"2026-12-31T23:00:00.000Z",` +
 				`"quota":{"type":"monthly","limit":1000,"used":1000,"remaining":0,"resetAt":"2026-12-31T23:00:00.000Z"}}}`,
 		},
 		"C47 envelope of a rate": {
-			plan.Refusal{Body: plan.BodyEnvelope}, authz.RateLimited, perSecond(), "application/json",
+			plan.Refusal{Body: plan.BodyEnvelope},
+			authz.RateLimited, perSecond(), "application/json",
 			`{"success":false,"code":"RATE_LIMITED","message":"per_second rate limit exceeded; retry in 1s","details":{"limitName":"per_second","limit":10}}`,
 		},
 		"R21 template": {
@@ -363,22 +366,22 @@ func TestRetryAfter(t *testing.T) {
 }
 
 // grpcStatus is what a gRPC caller makes of the refusal, as Envoy hands it on.
-func grpcStatus(t testing.TB, d *authz.Decision) *status.Status {
-	t.Helper()
-	no := parse(t, envoy.Check(d, noon, "", true, nil), &authv3.CheckResponse{}).GetDeniedResponse()
+func grpcStatus(tb testing.TB, d *authz.Decision) *status.Status {
+	tb.Helper()
+	no := parse(tb, envoy.Check(d, noon, "", true, nil), &authv3.CheckResponse{}).GetDeniedResponse()
 	if hasHeader(no.GetHeaders(), "content-type") {
-		t.Error("a gRPC refusal has a content type of its own")
+		tb.Error("a gRPC refusal has a content type of its own")
 	}
-	raw, err := base64.RawStdEncoding.DecodeString(headerOf(t, no.GetHeaders(), "grpc-status-details-bin"))
+	raw, err := base64.RawStdEncoding.DecodeString(headerOf(tb, no.GetHeaders(), "grpc-status-details-bin"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	st := parse(t, raw, &spb.Status{})
-	if got := headerOf(t, no.GetHeaders(), "grpc-status"); got != fmt.Sprint(st.GetCode()) {
-		t.Errorf("grpc-status %s but code %d in the details: grpc-go reports INTERNAL", got, st.GetCode())
+	st := parse(tb, raw, &spb.Status{})
+	if got := headerOf(tb, no.GetHeaders(), "grpc-status"); got != fmt.Sprint(st.GetCode()) {
+		tb.Errorf("grpc-status %s but code %d in the details: grpc-go reports INTERNAL", got, st.GetCode())
 	}
 	if no.GetBody() != st.GetMessage() {
-		t.Errorf("body %q, message %q", no.GetBody(), st.GetMessage())
+		tb.Errorf("body %q, message %q", no.GetBody(), st.GetMessage())
 	}
 	return status.FromProto(st)
 }
@@ -446,6 +449,16 @@ func TestDeniedGRPCIsBounded(t *testing.T) {
 	st := parse(t, raw, &spb.Status{})
 	if len(st.GetMessage()) > 200 {
 		t.Errorf("message of %d bytes", len(st.GetMessage()))
+	}
+}
+
+// The two forms of a reset in a body are the same instant, rounded up.
+func TestResetForms(t *testing.T) {
+	l := monthly(t)
+	l.ResetsAt = time.UnixMilli(1798758000000).Add(1)
+	body := check(t, refusal(authz.QuotaExceeded, app(), 0, l)).GetDeniedResponse().GetBody()
+	if !strings.Contains(body, `"resetAt":"2026-12-31T23:00:00.001Z"`) || !strings.Contains(body, `"resets_at_ms":1798758000001`) {
+		t.Error(body)
 	}
 }
 

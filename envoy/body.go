@@ -208,9 +208,9 @@ func (a *answer) limit(b []byte, l *authz.LimitState) []byte {
 	b = memberInt(b, "asked", l.Asked)
 	switch {
 	case !l.ResetsAt.IsZero():
-		b = memberInt(b, "resets_at_ms", l.ResetsAt.UnixMilli())
+		b = memberInt(b, "resets_at_ms", wholeMilli(l.ResetsAt).UnixMilli())
 	case l.Reset >= 0 && l.Limit.Kind == plan.Rate:
-		b = memberInt(b, "resets_at_ms", a.now.Add(l.Reset).UnixMilli())
+		b = memberInt(b, "resets_at_ms", wholeMilli(a.now.Add(l.Reset)).UnixMilli())
 	}
 	return b
 }
@@ -232,13 +232,13 @@ func kindName(k plan.LimitKind) string {
 func (a *answer) template(b []byte, t string) []byte {
 	for {
 		before, rest, found := strings.Cut(t, "${")
-		b = append(b, strings.ToValidUTF8(before, "\uFFFD")...)
+		b = append(b, valid(before)...)
 		if !found {
 			return b
 		}
 		name, after, closed := strings.Cut(rest, "}")
 		if !closed {
-			return append(append(b, "${"...), strings.ToValidUTF8(rest, "\uFFFD")...)
+			return append(append(b, "${"...), valid(rest)...)
 		}
 		var known bool
 		if a.scratch2, known = a.placeholder(a.scratch2[:0], name); known {

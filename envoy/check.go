@@ -67,6 +67,10 @@ func (s *Server) check(ctx context.Context, c *checkCall) (out any, err error) {
 	c.dec.Reset()
 	s.decider.Decide(ctx, now, &c.req, &c.dec)
 	s.count(&s.counters.checks, c.dec.Outcome, now)
+	if ctx.Err() != nil {
+		s.decider.GiveBack(now, &c.dec)
+		return nil, s.gone(ctx)
+	}
 	if err := undecided(&c.dec); err != nil {
 		s.decider.GiveBack(now, &c.dec)
 		return nil, err

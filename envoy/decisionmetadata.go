@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/meteproject/mete/authz"
 	"github.com/meteproject/mete/plan"
@@ -47,7 +46,7 @@ func metaText(b []byte, key, value string) []byte {
 	b, e := open(b, 1)
 	b = putText(b, 1, key)
 	b, v := open(b, 2)
-	b = putText(b, 3, strings.ToValidUTF8(value, "\uFFFD"))
+	b = putText(b, 3, valid(value))
 	b = shut(b, v)
 	return shut(b, e)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,23 +26,23 @@ import (
 	"github.com/meteproject/mete/plan"
 )
 
-func mustMarshal(t testing.TB, m proto.Message) []byte {
-	t.Helper()
+func mustMarshal(tb testing.TB, m proto.Message) []byte {
+	tb.Helper()
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b
 }
 
 // fullCheck is a CheckRequest with everything that mete reads.
-func fullCheck(t testing.TB) *authv3.CheckRequest {
-	t.Helper()
+func fullCheck(tb testing.TB) *authv3.CheckRequest {
+	tb.Helper()
 	claims, err := structpb.NewStruct(map[string]any{
 		"payload": map[string]any{"org": "acme", "n": 42, "half": 1.5, "admin": true, "list": []any{"x"}, "none": nil},
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
 		Source:      &authv3.AttributeContext_Peer{Principal: "spiffe://prod/ns/web", Service: "web"},
@@ -64,7 +65,7 @@ func TestReadCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if req.Peer != "spiffe://prod/ns/web" || req.Method != "POST" || req.Path != "/v1/things?q=1" || req.Host != "api.example.com" {
+	if req.Peer != "spiffe://prod/ns/web" || req.Method != http.MethodPost || req.Path != "/v1/things?q=1" || req.Host != "api.example.com" {
 		t.Errorf("read %+v", req)
 	}
 	if want := noon.Add(123 * time.Nanosecond); !req.Start.Equal(want) {
@@ -185,6 +186,7 @@ func TestReadCheckWrong(t *testing.T) {
 		"seconds":     {field(1, field(4, field(1, field(1, 'x')...)...)...), "attributes.request.time.seconds: wrong wire type"},
 		"cut off":     {[]byte{0x0a, 0x05, 1}, "CheckRequest: the message is cut off"},
 		"headers":     {http(tooMany), "more than 1000 headers"},
+		"one short":   {[]byte{0x0a, 0x02, 1}, "CheckRequest: the message is cut off"},
 		"group":       {[]byte{0x0b, 0x08, 0x01}, "CheckRequest: the message is cut off"},
 		"bad tag":     {[]byte{0x07}, "CheckRequest: the message is cut off"},
 		"wire type 6": {[]byte{0x0e}, "CheckRequest: the message is cut off"},
@@ -205,7 +207,7 @@ func TestReadUnknownFieldsAreSkipped(t *testing.T) {
 	b = append(b, field(97, 1, 2, 3)...)
 	b = protowire.AppendTag(protowire.AppendTag(b, 96, protowire.StartGroupType), 96, protowire.EndGroupType)
 	var c envoy.CheckCall
-	if req, err := c.Read(b); err != nil || req.Method != "POST" {
+	if req, err := c.Read(b); err != nil || req.Method != http.MethodPost {
 		t.Errorf("method %q, %v", req.Method, err)
 	}
 }

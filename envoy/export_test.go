@@ -88,3 +88,9 @@ func Handler(s *Server, service string) grpc.MethodHandler {
 	}
 	return s.limitHandler
 }
+
+// PutHeader is one HeaderValueOption as field 1.
+func PutHeader(name, value string) []byte { return putHeader(nil, headerList{num: 1}, name, value) }
+
+// ReadBuffer reads a check from a buffer of gRPC's.
+func (c *CheckCall) ReadBuffer(b mem.Buffer) { c.c.read(b) }

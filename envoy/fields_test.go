@@ -12,9 +12,9 @@ import (
 	"github.com/meteproject/mete/plan"
 )
 
-func free(t testing.TB) []authz.LimitState {
-	t.Helper()
-	m := monthly(t)
+func free(tb testing.TB) []authz.LimitState {
+	tb.Helper()
+	m := monthly(tb)
 	m.Used, m.Left = 412, 588
 	return []authz.LimitState{
 		{Limit: rate("per_second", 10, time.Second), Leaf: true, Left: 9, Reset: 100 * time.Millisecond, Window: time.Second},
@@ -23,53 +23,47 @@ func free(t testing.TB) []authz.LimitState {
 	}
 }
 
-// The worked examples of standards.md 1.2, and case C130.
-func TestFields(t *testing.T) {
-	session := func(left int64, reset time.Duration) []authz.LimitState {
-		return []authz.LimitState{{
-			Limit: quota("session", 10000, "tokens", plan.AfterFirstUse), Leaf: true,
-			Left: left, Reset: reset, Window: 5 * time.Hour,
-		}}
-	}
-	second, minute := rate("per_second", 10, time.Second), rate("per_minute", 300, time.Minute)
+// A fieldCase is what the fields are for some limits.
+type fieldCase struct {
+	app           *plan.App
+	limits        []authz.LimitState
+	policy, state string
+}
+
+func session(left int64, reset time.Duration) []authz.LimitState {
+	return []authz.LimitState{{
+		Limit: quota("session", 10000, "tokens", plan.AfterFirstUse), Leaf: true,
+		Left: left, Reset: reset, Window: 5 * time.Hour,
+	}}
+}
+
+// examples are the worked ones of standards.md 1.2.
+func examples(tb testing.TB) map[string]fieldCase {
+	tb.Helper()
 	soft := quota("automation_calls", 30000, plan.DefaultUnit, plan.Every)
-	soft.WhenUsedUp.Grace = 1000
 	gpus := quota("gpus", 100, "gpus", 0)
 	gpus.Kind = plan.Allocation
 	egress := rate("egress", 300000000, time.Minute)
 	egress.Unit = "bytes"
 	daily := func(amount int64) *plan.EffectiveLimit {
-		l := quota("daily", amount, plan.DefaultUnit, plan.CalendarDay)
-		l.Cascade = true
-		return l
+		return quota("daily", amount, plan.DefaultUnit, plan.CalendarDay)
 	}
 	units := app()
 	units.Units = []plan.Unit{{Name: "bytes", Registered: "content-bytes"}, {Name: "tokens"}}
-	for name, tt := range map[string]struct {
-		app           *plan.App
-		limits        []authz.LimitState
-		policy, state string
-	}{
+	const day = 24 * time.Hour
+	return map[string]fieldCase{
 		"free": {
-			limits: free(t),
+			limits: free(tb),
 			policy: `"per_second";q=10;w=1, "per_minute";q=300;w=60, "monthly";q=1000;w=2678400`,
 			state:  `"per_second";r=9;t=1, "per_minute";r=299;t=1, "monthly";r=588;t=1857600`,
-		},
-		"C130": {
-			limits: []authz.LimitState{
-				{Limit: second, Refused: true, Reset: 100 * time.Millisecond, Window: time.Second},
-				{Limit: minute, Left: 212, Reset: 17600 * time.Millisecond, Window: time.Minute},
-			},
-			policy: `"per_second";q=10;w=1, "per_minute";q=300;w=60`,
-			state:  `"per_second";r=0;t=1, "per_minute";r=212;t=18`,
 		},
 		"session running":    {limits: session(8500, 17100*time.Second), policy: `"session";q=10000;qu="tokens";w=18000`, state: `"session";r=8500;t=17100`},
 		"session not opened": {limits: session(10000, -1), policy: `"session";q=10000;qu="tokens";w=18000`, state: `"session";r=10000`},
 		"session used up":    {limits: session(0, 9000*time.Second), policy: `"session";q=10000;qu="tokens";w=18000`, state: `"session";r=0;t=9000`},
 		"tree": {
 			limits: []authz.LimitState{
-				{Limit: daily(10000000), Tenant: "project:p", Leaf: true, Left: 9214003, Reset: 30600 * time.Second, Window: 24 * time.Hour},
-				{Limit: daily(40000000), Tenant: "org:acme", Refused: true, Reset: 30600 * time.Second, Window: 24 * time.Hour},
+				{Limit: daily(10000000), Tenant: "project:p", Leaf: true, Left: 9214003, Reset: 30600 * time.Second, Window: day},
+				{Limit: daily(40000000), Tenant: "org:acme", Refused: true, Reset: 30600 * time.Second, Window: day},
 			},
 			policy: `"daily";q=10000000;w=86400;pk=:QPW1yTYDDllD:, "daily";q=40000000;w=86400;pk=:OpBGadh+gzjF:`,
 			state:  `"daily";r=9214003;t=30600;pk=:QPW1yTYDDllD:, "daily";r=0;t=30600;pk=:OpBGadh+gzjF:`,
@@ -77,24 +71,34 @@ func TestFields(t *testing.T) {
 		"grace, allocation and bytes": {
 			app: units,
 			limits: []authz.LimitState{
-				{Limit: soft, Left: 0, GraceLeft: 1950, Reset: 86400 * time.Second, Window: 259200 * time.Second},
+				{Limit: soft, Left: 0, GraceLeft: 1950, Reset: day, Window: 259200 * time.Second},
 				{Limit: gpus, Left: 4, Reset: -1},
+				{Limit: egress, Left: 5, Reset: 0, Window: time.Minute},
 			},
-			policy: `"automation_calls";q=30000;w=259200, "gpus";q=100;qu="gpus"`,
-			state:  `"automation_calls";r=0;t=86400;mete-grace=1950, "gpus";r=4`,
+			policy: `"automation_calls";q=30000;w=259200, "gpus";q=100;qu="gpus", "egress";q=300000000;qu="content-bytes";w=60`,
+			state:  `"automation_calls";r=0;t=86400;mete-grace=1950, "gpus";r=4, "egress";r=5;t=0`,
 		},
-		"bytes": {
-			app:    units,
-			limits: []authz.LimitState{{Limit: egress, Left: 5, Reset: 0, Window: time.Minute}},
-			policy: `"egress";q=300000000;qu="content-bytes";w=60`,
-			state:  `"egress";r=5;t=0`,
+	}
+}
+
+// The worked examples, and case C130 (R5, R6, R7).
+func TestFields(t *testing.T) {
+	cases := examples(t)
+	second, minute := rate("per_second", 10, time.Second), rate("per_minute", 300, time.Minute)
+	cases["C130"] = fieldCase{
+		limits: []authz.LimitState{
+			{Limit: second, Refused: true, Reset: 100 * time.Millisecond, Window: time.Second},
+			{Limit: minute, Left: 212, Reset: 17600 * time.Millisecond, Window: time.Minute},
 		},
-		"never negative": {
-			limits: []authz.LimitState{{Limit: second, Left: -7, Reset: time.Second, Window: time.Second}},
-			policy: `"per_second";q=10;w=1`,
-			state:  `"per_second";r=0;t=1`,
-		},
-	} {
+		policy: `"per_second";q=10;w=1, "per_minute";q=300;w=60`,
+		state:  `"per_second";r=0;t=1, "per_minute";r=212;t=18`,
+	}
+	cases["never negative"] = fieldCase{
+		limits: []authz.LimitState{{Limit: second, Left: -7, Reset: time.Second, Window: time.Second}},
+		policy: `"per_second";q=10;w=1`,
+		state:  `"per_second";r=0;t=1`,
+	}
+	for name, tt := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := tt.app
 			if a == nil {
@@ -114,13 +118,13 @@ func TestFields(t *testing.T) {
 }
 
 // knownKeys are the partition keys of the example.
-func knownKeys(t testing.TB) func(string) [9]byte {
-	t.Helper()
+func knownKeys(tb testing.TB) func(string) [9]byte {
+	tb.Helper()
 	return func(node string) (key [9]byte) {
 		text := map[string]string{"project:p": "QPW1yTYDDllD", "org:acme": "OpBGadh+gzjF"}[node]
 		b, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 		copy(key[:], b)
 		return key
@@ -128,14 +132,14 @@ func knownKeys(t testing.TB) func(string) [9]byte {
 }
 
 // wellFormed checks that a field parses and is written again as it was.
-func wellFormed(t testing.TB, value string) {
-	t.Helper()
+func wellFormed(tb testing.TB, value string) {
+	tb.Helper()
 	list, err := httpsfv.UnmarshalList([]string{value})
 	if err != nil {
-		t.Fatalf("%q does not parse: %v", value, err)
+		tb.Fatalf("%q does not parse: %v", value, err)
 	}
 	if again, err := httpsfv.Marshal(list); err != nil || again != value {
-		t.Errorf("%q is written again as %q, %v", value, again, err)
+		tb.Errorf("%q is written again as %q, %v", value, again, err)
 	}
 }
 
@@ -171,7 +175,8 @@ func TestFieldsWithoutSecret(t *testing.T) {
 
 func TestPartitionKeys(t *testing.T) {
 	a, b := envoy.PartitionKeys("one"), envoy.PartitionKeys("two")
-	if a("org:acme") == b("org:acme") || a("org:acme") == a("org:other") || a("org:acme") != a("org:acme") {
+	again := envoy.PartitionKeys("one")
+	if a("org:acme") == b("org:acme") || a("org:acme") == a("org:other") || a("org:acme") != again("org:acme") {
 		t.Error("keys do not depend on secret and node alone")
 	}
 	if envoy.PartitionKeys("") != nil {

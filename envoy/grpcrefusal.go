@@ -132,14 +132,13 @@ func (a *answer) quotaFailure(b []byte) []byte {
 
 // violation appends the sentence about one limit.
 func (a *answer) violation(b []byte, l *authz.LimitState) []byte {
-	switch a.d.Outcome {
-	case authz.RequestTooLarge:
+	if a.d.Outcome == authz.RequestTooLarge {
 		return tooLarge(b, l)
-	case authz.Unavailable:
-		return a.unavailable(b, l)
-	default:
-		return a.reached(b, l)
 	}
+	if a.d.Outcome == authz.Unavailable {
+		return a.unavailable(b, l)
+	}
+	return a.reached(b, l)
 }
 
 func (a *answer) help(b []byte) []byte {
@@ -154,7 +153,14 @@ func (a *answer) help(b []byte) []byte {
 	return shutDetail(b, m)
 }
 
-func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+// valid returns s with what is not UTF-8 replaced: protobuf's texts must be UTF-8,
+// or Envoy refuses the whole answer.
+func valid(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
 
 // cutText cuts s to what fits, between characters.
 func cutText(s string) string {

@@ -55,8 +55,8 @@ func shutHeader(b []byte, o headerMark) []byte {
 	if o.option == 0 {
 		return b
 	}
-	b = append(b, 2<<3|2, 0)    // append: a BoolValue that is false
-	b = append(b, 3<<3|0, 1<<1) // append_action: OVERWRITE_IF_EXISTS_OR_ADD
+	b = append(b, 2<<3|2, 0) // append: a BoolValue that is false
+	b = append(b, 3<<3, 2)   // append_action: OVERWRITE_IF_EXISTS_OR_ADD
 	return shut(b, o.option)
 }
 
@@ -79,6 +79,9 @@ func clean(value string) bool {
 		if control(value[i]) {
 			return false
 		}
+	}
+	if strings.Trim(value, " \t") != value {
+		return false // HTTP cuts these off
 	}
 	return utf8.ValidString(value) // Envoy's decoder refuses the whole answer otherwise
 }

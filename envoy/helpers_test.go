@@ -26,11 +26,11 @@ var noon = time.Date(2026, time.December, 10, 11, 0, 0, 0, time.UTC)
 
 var decisionID = authz.ID{0x01, 0x9b, 0x08, 0x4b, 0x8c, 0xfa, 0x04, 0x8a, 0x2d, 0xf1, 0x3c, 0x2c, 0x2c, 0x3a, 0x9e, 0x2d}
 
-func berlin(t testing.TB) *time.Location {
-	t.Helper()
+func berlin(tb testing.TB) *time.Location {
+	tb.Helper()
 	zone, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return zone
 }
@@ -68,10 +68,10 @@ func refusal(o authz.Outcome, a *plan.App, worst int, limits ...authz.LimitState
 }
 
 // monthly is the example of standards.md 1.3: 1,000 of 1,000 in December.
-func monthly(t testing.TB) authz.LimitState {
-	t.Helper()
+func monthly(tb testing.TB) authz.LimitState {
+	tb.Helper()
 	l := quota("monthly", 1000, plan.DefaultUnit, plan.CalendarMonth)
-	l.Zone = berlin(t)
+	l.Zone = berlin(tb)
 	return authz.LimitState{
 		Limit: l, Tenant: "org:acme", Leaf: true, Asked: 1, Used: 1000,
 		Reset: 1857600 * time.Second, Window: 2678400 * time.Second,
@@ -80,22 +80,22 @@ func monthly(t testing.TB) authz.LimitState {
 }
 
 // parse reads an answer with the generated types.
-func parse[M proto.Message](t testing.TB, b []byte, m M) M {
-	t.Helper()
+func parse[M proto.Message](tb testing.TB, b []byte, m M) M {
+	tb.Helper()
 	if err := proto.Unmarshal(b, m); err != nil {
-		t.Fatalf("generated types cannot read the answer: %v\n%x", err, b)
+		tb.Fatalf("generated types cannot read the answer: %v\n%x", err, b)
 	}
 	return m
 }
 
-func check(t testing.TB, d *authz.Decision) *authv3.CheckResponse {
-	t.Helper()
-	return parse(t, envoy.Check(d, noon, "", false, nil), &authv3.CheckResponse{})
+func check(tb testing.TB, d *authz.Decision) *authv3.CheckResponse {
+	tb.Helper()
+	return parse(tb, envoy.Check(d, noon, "", false, nil), &authv3.CheckResponse{})
 }
 
 // headerOf returns the value of a header that must be there at most once.
-func headerOf(t testing.TB, options []*corev3.HeaderValueOption, name string) string {
-	t.Helper()
+func headerOf(tb testing.TB, options []*corev3.HeaderValueOption, name string) string {
+	tb.Helper()
 	value, found := "", 0
 	for _, o := range options {
 		if o.GetHeader().GetKey() == name {
@@ -103,7 +103,7 @@ func headerOf(t testing.TB, options []*corev3.HeaderValueOption, name string) st
 		}
 	}
 	if found > 1 {
-		t.Errorf("header %s is there %d times", name, found)
+		tb.Errorf("header %s is there %d times", name, found)
 	}
 	return value
 }
@@ -170,8 +170,8 @@ func always(o authz.Outcome) *script {
 }
 
 // start runs a server and returns a connection to it.
-func start(t testing.TB, o envoy.Options) (*envoy.Server, *grpc.ClientConn) {
-	t.Helper()
+func start(tb testing.TB, o envoy.Options) (*envoy.Server, *grpc.ClientConn) {
+	tb.Helper()
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -181,18 +181,18 @@ func start(t testing.TB, o envoy.Options) (*envoy.Server, *grpc.ClientConn) {
 	go func() {
 		defer close(done)
 		if err := s.Serve(lis); err != nil {
-			t.Errorf("serve: %v", err)
+			tb.Errorf("serve: %v", err)
 		}
 	}()
 	conn, err := grpc.NewClient("passthrough:///mete",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := conn.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 		s.Stop()
 		<-done

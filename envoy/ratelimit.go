@@ -53,6 +53,9 @@ func (s *Server) limit(ctx context.Context, c *limitCall) (out any, err error) {
 	}
 	now := s.now()
 	worst, err := s.decideAll(ctx, now, c)
+	if ctx.Err() != nil {
+		err = s.gone(ctx)
+	}
 	if err != nil {
 		s.giveAllBack(c)
 		return nil, err
@@ -91,16 +94,15 @@ func (s *Server) decideAll(ctx context.Context, now time.Time, c *limitCall) (wo
 		c.request(i)
 		s.decider.Decide(ctx, now, &c.req, d)
 		s.count(&s.counters.descriptors, d.Outcome, now)
-		switch d.Outcome {
-		case authz.NoApp:
+		if d.Outcome == authz.NoApp {
 			d.Outcome = authz.Exempt // an unknown domain has no limits
-		case authz.Unavailable:
+		}
+		if d.Outcome == authz.Unavailable {
 			// Envoy's status_on_error says what callers see.
-			return -1, status.Error(codes.Unavailable, "quota_unavailable")
-		default:
-			if err := undecided(d); err != nil {
-				return -1, err
-			}
+			return -1, status.Error(codes.Unavailable, d.Outcome.Error())
+		}
+		if err := undecided(d); err != nil {
+			return -1, err
 		}
 		if !d.Outcome.Admits() && (worst < 0 || longer(d, &c.decs[worst])) {
 			worst = i
@@ -270,16 +272,19 @@ func unitOf(l *authz.LimitState) uint64 {
 		case plan.Every, plan.AfterFirstUse:
 		}
 	}
-	switch l.Window {
-	case time.Second:
+	if l.Window%time.Second != 0 {
+		return 0
+	}
+	switch int64(l.Window / time.Second) {
+	case 1:
 		return unitSecond
-	case time.Minute:
+	case 60:
 		return unitMinute
-	case time.Hour:
+	case 3600:
 		return unitHour
-	case 24 * time.Hour:
+	case 86400:
 		return unitDay
-	case 7 * 24 * time.Hour:
+	case 604800:
 		return unitWeek
 	}
 	return 0

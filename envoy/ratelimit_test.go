@@ -2,11 +2,11 @@ package envoy_test
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -35,7 +35,7 @@ type counter struct {
 }
 
 func (c *counter) Decide(ctx context.Context, now time.Time, req *authz.Request, d *authz.Decision) {
-	c.script.answer = func(_ context.Context, req *authz.Request, d *authz.Decision) {
+	c.answer = func(_ context.Context, req *authz.Request, d *authz.Decision) {
 		tenant := strings.Clone(req.Tenant)
 		n := max(req.Hits, 1)
 		if req.CheckOnly {
@@ -143,7 +143,7 @@ func TestDescriptorsAdmitted(t *testing.T) {
 		t.Errorf("an admission says %v", r)
 	}
 	got := c.requests()
-	if got[0].Domain != "edge" || got[0].Tenant != "a" || got[0].Route != "upload" || got[0].Hits != 2 || got[1].Method != "GET" || got[1].Path != "/x" {
+	if got[0].Domain != "edge" || got[0].Tenant != "a" || got[0].Route != "upload" || got[0].Hits != 2 || got[1].Method != http.MethodGet || got[1].Path != "/x" {
 		t.Errorf("decided on %+v", got)
 	}
 	st := r.GetStatuses()[0]
@@ -188,7 +188,6 @@ func TestOverLimitAnswer(t *testing.T) {
 	if header(r, "grpc-status") != "8" || header(r, "grpc-status-details-bin") == "" || header(r, "content-type") != "" || !strings.HasPrefix(string(r.GetRawBody()), "The daily quota of a") {
 		t.Errorf("gRPC: %v", r)
 	}
-	_ = []*corev3.HeaderValue(r.GetResponseHeadersToAdd())
 }
 
 // Outcomes other than admission and refusal (C117, C028).

@@ -15,7 +15,7 @@ import (
 // advertised appends the headers that tell how much is left.
 func (a *answer) advertised(b []byte, to headerList, refusal bool) []byte {
 	h := &a.app.Headers
-	if a.wanted(h.RateLimit, refusal) && a.anyShown() {
+	if len(a.visible) > 0 && a.wanted(h.RateLimit, refusal) {
 		b, o := openHeader(b, to, or(h.PolicyName, "ratelimit-policy"))
 		b = shutHeader(a.policies(b), o)
 		b, o = openHeader(b, to, or(h.RateLimitName, "ratelimit"))
@@ -47,17 +47,8 @@ func (a *answer) wanted(when plan.Advertise, refusal bool) bool {
 
 // near tells whether some limit has less than a fifth left.
 func (a *answer) near() bool {
-	for i := range a.d.Limits {
-		if a.shown(i) && a.d.Limits[i].Left < (a.d.Limits[i].Limit.Amount+4)/5 {
-			return true
-		}
-	}
-	return false
-}
-
-func (a *answer) anyShown() bool {
-	for i := range a.d.Limits {
-		if a.shown(i) {
+	for _, i := range a.visible {
+		if l := &a.d.Limits[i]; l.Left < (l.Limit.Amount+4)/5 {
 			return true
 		}
 	}
@@ -106,8 +97,8 @@ func (a *answer) partitioned(i int) bool {
 	if a.pk == nil {
 		return false
 	}
-	for j := range a.d.Limits {
-		if j != i && a.shown(j) && a.d.Limits[j].Limit.Name == a.d.Limits[i].Limit.Name {
+	for _, j := range a.visible {
+		if j != i && a.d.Limits[j].Limit.Name == a.d.Limits[i].Limit.Name {
 			return true
 		}
 	}
@@ -116,10 +107,7 @@ func (a *answer) partitioned(i int) bool {
 
 func (a *answer) policies(b []byte) []byte {
 	first := true
-	for i := range a.d.Limits {
-		if !a.shown(i) {
-			continue
-		}
+	for _, i := range a.visible {
 		l := &a.d.Limits[i]
 		b = item(b, &first, l)
 		b = param(b, ";q=", l.Limit.Amount)
@@ -134,10 +122,7 @@ func (a *answer) policies(b []byte) []byte {
 
 func (a *answer) states(b []byte) []byte {
 	first := true
-	for i := range a.d.Limits {
-		if !a.shown(i) {
-			continue
-		}
+	for _, i := range a.visible {
 		l := &a.d.Limits[i]
 		b = item(b, &first, l)
 		b = param(b, ";r=", l.Left)
@@ -271,11 +256,15 @@ func (a *answer) xReset(form plan.ResetForm, reset time.Duration) int64 {
 	return at.Unix()
 }
 
-// instant appends t as RFC 3339 in UTC with milliseconds. A reset is never shown
-// before it happens, so fractions of a millisecond round up.
-func instant(b []byte, t time.Time) []byte {
+// wholeMilli rounds up: a reset is never shown before it happens.
+func wholeMilli(t time.Time) time.Time {
 	if r := t.Truncate(time.Millisecond); r.Before(t) {
-		t = r.Add(time.Millisecond)
+		return r.Add(time.Millisecond)
 	}
-	return t.UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
+	return t
+}
+
+// instant appends t as RFC 3339 in UTC with milliseconds.
+func instant(b []byte, t time.Time) []byte {
+	return wholeMilli(t).UTC().AppendFormat(b, "2006-01-02T15:04:05.000Z")
 }

@@ -16,7 +16,7 @@ func (e *wireError) Error() string { return e.path + ": " + e.problem }
 type scanner struct {
 	path string // of the message, for errors
 	rest []byte
-	num  protowire.Number
+	num  int32
 	typ  protowire.Type
 	data []byte // of a bytes field
 	n    uint64 // of a varint or fixed field
@@ -30,14 +30,20 @@ func (s *scanner) next() bool {
 	if s.err != nil || len(s.rest) == 0 {
 		return false
 	}
-	num, typ, n := protowire.ConsumeTag(s.rest)
-	if n < 0 {
+	tag, n := short(s.rest)
+	num, typ := protowire.DecodeTag(tag)
+	if n < 0 || num < protowire.MinValidNumber {
 		return s.cut()
 	}
-	s.num, s.typ, s.data, s.n, s.rest = num, typ, nil, 0, s.rest[n:]
+	s.num, s.typ, s.data, s.n, s.rest = int32(num), typ, nil, 0, s.rest[n:]
 	switch typ {
 	case protowire.BytesType:
-		s.data, n = protowire.ConsumeBytes(s.rest)
+		size, k := short(s.rest)
+		if k < 0 || size > uint64(len(s.rest)-k) {
+			return s.cut()
+		}
+		n = k + int(size)
+		s.data = s.rest[k:n:n]
 	case protowire.VarintType:
 		s.n, n = protowire.ConsumeVarint(s.rest)
 	case protowire.Fixed64Type:
@@ -52,6 +58,15 @@ func (s *scanner) next() bool {
 	}
 	s.rest = s.rest[n:]
 	return true
+}
+
+// short reads a varint, which nearly always is one byte. n is below 0 if it is
+// malformed.
+func short(b []byte) (v uint64, n int) {
+	if len(b) > 0 && b[0] < 0x80 {
+		return uint64(b[0]), 1
+	}
+	return protowire.ConsumeVarint(b)
 }
 
 func (s *scanner) cut() bool {

@@ -85,6 +85,7 @@ func (raw) Name() string { return "proto" }
 func (raw) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
 }
+
 func (raw) Unmarshal(data mem.BufferSlice, v any) error {
 	*v.(*[]byte) = data.Materialize()
 	return nil
@@ -176,6 +177,18 @@ func TestPanicAfterChargeGivesBack(t *testing.T) {
 	if status.Code(err) != codes.Internal || d.givenBack() != 1 || s.Stats().Panics != 1 {
 		t.Errorf("%v, given back %d, stats %+v", err, d.givenBack(), s.Stats())
 	}
+}
+
+// A decider that gives up because the call ends has not failed.
+func TestGoneUndecided(t *testing.T) {
+	d := &script{answer: func(ctx context.Context, _ *authz.Request, d *authz.Decision) { <-ctx.Done() }}
+	s, conn := start(t, envoy.Options{Decider: d})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := authv3.NewAuthorizationClient(conn).Check(ctx, fullCheck(t)); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("check: %v", err)
+	}
+	wait(t, func() bool { return s.Stats().Gone == 1 })
 }
 
 // C118: what a call charged whose caller has gone is given back.
@@ -346,9 +359,9 @@ func (q *quick) Decide(_ context.Context, now time.Time, _ *authz.Request, d *au
 func (*quick) GiveBack(time.Time, *authz.Decision) {}
 
 // typicalCheck is what Envoy sends for a browser's request: about 900 bytes.
-func typicalCheck(t testing.TB) []byte {
-	t.Helper()
-	m := fullCheck(t)
+func typicalCheck(tb testing.TB) []byte {
+	tb.Helper()
+	m := fullCheck(tb)
 	h := m.GetAttributes().GetRequest().GetHttp().GetHeaders()
 	for k, v := range map[string]string{
 		":authority": "api.example.com", ":method": "POST", ":scheme": "https", "accept": "application/json", "accept-encoding": "gzip, deflate, br",
@@ -358,7 +371,7 @@ func typicalCheck(t testing.TB) []byte {
 	} {
 		h[k] = v
 	}
-	return mustMarshal(t, m)
+	return mustMarshal(tb, m)
 }
 
 // benchmarkCall runs bytes through codec and handler, all but HTTP/2.
@@ -412,7 +425,7 @@ func TestAllocations(t *testing.T) {
 		t.Skip("pools drop things at random under the race detector")
 	}
 	for _, o := range []authz.Outcome{authz.Allowed, authz.RateLimited} {
-		r := testing.Benchmark(func(b *testing.B) { benchmarkCall(b, benchmarkDecider(o), "check", typicalCheck(b)) })
+		r := testing.Benchmark(func(b *testing.B) { b.Helper(); benchmarkCall(b, benchmarkDecider(o), "check", typicalCheck(b)) })
 		if got := r.AllocsPerOp(); got > 2 {
 			t.Errorf("%v: %d allocations a call, want 2 at most", o, got)
 		}

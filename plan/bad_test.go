@@ -17,19 +17,19 @@ import (
 var update = flag.Bool("update", false, "write the messages into testdata/bad; read the difference before you commit it")
 
 // compiled returns our schema.
-func compiled(t testing.TB) *jsonschema.Schema {
-	t.Helper()
+func compiled(tb testing.TB) *jsonschema.Schema {
+	tb.Helper()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(plan.Schema()))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	c := jsonschema.NewCompiler()
 	if err := c.AddResource("document.json", doc); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s, err := c.Compile("document.json")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }

@@ -28,12 +28,7 @@ type Catalog struct {
 // NewCatalog returns an empty Catalog.
 func NewCatalog() *Catalog {
 	return &Catalog{
-		now: Snapshot{
-			seed:        maphash.MakeSeed(),
-			tenants:     newSharded[string, *tenantEntry](0),
-			credentials: newSharded[Hash, *credentialEntry](0),
-			voids:       newSharded[string, int64](0),
-		},
+		now:      Snapshot{seed: maphash.MakeSeed()},
 		planUse:  map[string]map[string]int{},
 		children: map[string]int{},
 		zones:    map[string]*time.Location{},

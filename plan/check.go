@@ -23,6 +23,7 @@ func (c *Catalog) Check(doc *Document) []Problem {
 		k.credential(doc.Credential)
 	case KindWebhook:
 	}
+	sortProblems(k.problems)
 	return k.problems
 }
 
@@ -90,16 +91,11 @@ func (k *checker) deleteApp(name string) {
 // tenantsOf counts the tenants that name an app. It reads all: apps are hardly
 // ever deleted.
 func (s *Snapshot) tenantsOf(app string) (n int) {
-	for _, part := range s.tenants.shards {
-		if part == nil {
-			continue
+	s.tenants.all(func(e *tenantEntry) {
+		if t := e.tenant(); t != nil && t.App == app {
+			n++
 		}
-		for _, e := range part.entries {
-			if t := e.tenant(); t != nil && t.App == app {
-				n++
-			}
-		}
-	}
+	})
 	return n
 }
 

@@ -17,48 +17,71 @@ func checked(t *testing.T, texts ...string) string {
 	return lines(c.Check(docs[len(docs)-1]))
 }
 
-func TestCheck(t *testing.T) {
+// checks runs rows of documents, the last of which brings the problems.
+func checks(t *testing.T, rows map[string]checkRow) {
+	t.Helper()
+	for name, row := range rows {
+		if got := strings.TrimSuffix(checked(t, row.texts...), "\n"); got != row.want {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, got, row.want)
+		}
+	}
+}
+
+type checkRow struct {
+	texts []string
+	want  string
+}
+
+func TestCheck_Apps(t *testing.T) {
 	withDefault := strings.Replace(appText, "spec:\n", "spec:\n  defaults: {plan: free}\n", 1)
-	billing := doc("Plan", "bill", "{limits: {c: {kind: quota, amount: 1, reset: {calendar: billing}}}}")
 	tokens := doc("Plan", "free", "{limits: {t: {kind: quota, amount: 1000, unit: tokens, reset: {calendar: day}}, rps: {kind: rate, amount: 5, window: 1s}}}")
-	credential := func(spec string) string { return doc("Credential", strings.Repeat("0a", 32), spec) }
-	for name, row := range map[string]struct {
-		texts []string
-		want  string
-	}{
+	checks(t, map[string]checkRow{
 		"app":                     {[]string{freePlan, withDefault}, ""},
 		"app, default plan":       {[]string{withDefault}, "f:5:20: spec.defaults.plan: there is no plan free; write it first"},
 		"app, default misspelled": {[]string{strings.Replace(freePlan, "free", "fre", 1), withDefault}, "f:5:20: spec.defaults.plan: there is no plan free; did you mean fre?"},
 		"app, hosts and domain": {[]string{
 			strings.Replace(appText, "name: api", "name: old", 1), appText,
-		}, `f:6:18: spec.envoy.domain: "api" belongs to app old already; choose another one
-f:6:30: spec.envoy.hosts: "api.example.com" belongs to app old already; keep it in one of them
-f:6:30: spec.envoy.hosts: "*.api.example.com" belongs to app old already; keep it in one of them
-f:6:30: spec.envoy.hosts: "*.example.org" belongs to app old already; keep it in one of them`},
+		}, `f:6:19: spec.envoy.domain: "api" belongs to app old already; choose another one
+f:6:31: spec.envoy.hosts: "api.example.com" belongs to app old already; keep it in one of them
+f:6:31: spec.envoy.hosts: "*.api.example.com" belongs to app old already; keep it in one of them
+f:6:31: spec.envoy.hosts: "*.example.org" belongs to app old already; keep it in one of them`},
 		"app, unit taken away": {[]string{doc("Routes", "r", "{app: api, rules: [{name: chat, match: {path: /c}, units: {gpus: {reserve: 1}}}]}"), appText}, "f: routes r, rule chat: app api has no unit gpus; declare it in spec.units of the app"},
 
 		"plan":                            {[]string{appText, tokens}, ""},
 		"plan, unit":                      {[]string{appText, strings.Replace(tokens, "tokens", "gpus", 1)}, "f:5:54: spec.limits.t.unit: no app has a unit gpus; declare it in spec.units of one"},
-		"plan, class":                     {[]string{appText, strings.Replace(tokens, "unit: tokens", "classes: [robots]", 1)}, "f:5:64: spec.limits.t.classes: no app has a class robots; declare it in spec.identity.classes of one"},
+		"plan, class":                     {[]string{appText, strings.Replace(tokens, "unit: tokens", "classes: [robots]", 1)}, "f:5:57: spec.limits.t.classes: no app has a class robots; declare it in spec.identity.classes of one"},
 		"plan, class is there":            {[]string{appText, strings.Replace(tokens, "unit: tokens", "classes: [batch, people]", 1)}, ""},
 		"plan, unit of the app that uses": {[]string{withDefault, strings.Replace(appText, "name: api", "name: b", 1), strings.Replace(tokens, "tokens", "gpus", 1)}, "f:5:54: spec.limits.t.unit: app api has no unit gpus; declare it in spec.units of the app"},
 		"plan, reserve above it": {[]string{
 			withDefault, doc("Routes", "r", "{app: api, rules: [{name: chat, match: {path: /c}, weight: 9, units: {tokens: {reserve: 4000}}}]}"), tokens,
-		}, `f:5:141: spec.limits.rps.amount: rule chat of routes r takes 9 requests, more than the whole limit rps of plan free, 5; take less or raise the limit
-f:5:48: spec.limits.t.amount: rule chat of routes r takes 4000 tokens, more than the whole limit t of plan free, 1000; take less or raise the limit`},
+		}, `f:5:42: spec.limits.t.amount: rule chat of routes r takes 4000 tokens, more than the whole limit t of plan free, 1000; take less or raise the limit
+f:5:113: spec.limits.rps.amount: rule chat of routes r takes 9 requests, more than the whole limit rps of plan free, 5; take less or raise the limit`},
 
 		"routes":                {[]string{withDefault, tokens, doc("Routes", "r", "{app: api, rules: [{match: {path: /c}, units: {tokens: {reserve: 1000}}}]}")}, ""},
 		"routes, app":           {[]string{appText, doc("Routes", "r", "{app: apo, rules: []}")}, "f:5:13: spec.app: there is no app apo; did you mean api?"},
 		"routes, unit":          {[]string{appText, doc("Routes", "r", "{app: api, rules: [{match: {path: /c}, units: {gpus: {reserve: 1}}}]}")}, "f:5:60: spec.rules[0].units.gpus: routes r, rule /c: app api has no unit gpus; declare it in spec.units of the app"},
-		"routes, reserve above": {[]string{withDefault, tokens, doc("Routes", "r", "{app: api, rules: [{match: {path: /c}, units: {tokens: {reserve: 1001}}}]}")}, "f: spec.rules[0]: rule /c of routes r takes 1001 tokens, more than the whole limit t of plan free, 1000; take less or raise the limit"},
+		"routes, reserve above": {[]string{withDefault, tokens, doc("Routes", "r", "{app: api, rules: [{match: {path: /c}, units: {tokens: {reserve: 1001}}}]}")}, "f:5:26: spec.rules[0]: rule /c of routes r takes 1001 tokens, more than the whole limit t of plan free, 1000; take less or raise the limit"},
 		"routes, unused plan":   {[]string{appText, tokens, doc("Routes", "r", "{app: api, rules: [{match: {path: /c}, units: {tokens: {reserve: 1001}}}]}")}, ""},
-		"routes, unreachable": {[]string{appText, doc("Routes", "r", `{app: api, rules: [{name: a, match: {path_prefix: /v1}}, {name: b, match: {path: "/v1/x/{id}"}}, {name: c, match: {path: /v2}}]}`)},
-			"f: spec.rules[1]: warning: can never match, since rule a before it takes all its requests; write it before that one"},
-		"routes, unreachable by another": {[]string{appText, doc("Routes", "a", `{app: api, rules: [{name: all, match: {path_prefix: /}}]}`), doc("Routes", "b", `{app: api, rules: [{match: {path: /v2}}]}`)},
-			"f: spec.rules[0]: warning: can never match, since rule all before it takes all its requests; write it before that one"},
-		"routes, name in another": {[]string{appText, doc("Routes", "a", `{app: api, rules: [{name: x, match: {path: /a}}]}`), doc("Routes", "b", `{app: api, rules: [{name: x, match: {path: /b}}]}`)},
-			"f:5:33: spec.rules[0].name: routes a have a rule x for the same app; choose another name"},
+		"routes, unreachable": {
+			[]string{appText, doc("Routes", "r", `{app: api, rules: [{name: a, match: {path_prefix: /v1}}, {name: b, match: {path: "/v1/x/{id}"}}, {name: c, match: {path: /v2}}]}`)},
+			"f:5:64: spec.rules[1]: warning: can never match, since rule a before it takes all its requests; write it before that one",
+		},
+		"routes, unreachable by another": {
+			[]string{appText, doc("Routes", "a", `{app: api, rules: [{name: all, match: {path_prefix: /}}]}`), doc("Routes", "b", `{app: api, rules: [{match: {path: /v2}}]}`)},
+			"f:5:26: spec.rules[0]: warning: can never match, since rule all before it takes all its requests; write it before that one",
+		},
+		"routes, name in another": {
+			[]string{appText, doc("Routes", "a", `{app: api, rules: [{name: x, match: {path: /a}}]}`), doc("Routes", "b", `{app: api, rules: [{name: x, match: {path: /b}}]}`)},
+			"f:5:33: spec.rules[0].name: routes a have a rule x for the same app; choose another name",
+		},
+	})
+}
 
+func TestCheck_Tenants(t *testing.T) {
+	withDefault := strings.Replace(appText, "spec:\n", "spec:\n  defaults: {plan: free}\n", 1)
+	billing := doc("Plan", "bill", "{limits: {c: {kind: quota, amount: 1, reset: {calendar: billing}}}}")
+	credential := func(spec string) string { return doc("Credential", strings.Repeat("0a", 32), spec) }
+	checks(t, map[string]checkRow{
 		"tenant":                 {[]string{appText, freePlan, doc("Tenant", "org:a", "{plan: free, app: api}")}, ""},
 		"tenant, plan and app":   {[]string{appText, freePlan, doc("Tenant", "org:a", "{plan: pro, app: web}")}, "f:5:14: spec.plan: there is no plan pro; write it first\nf:5:24: spec.app: there is no app web; write it first"},
 		"tenant, parent":         {[]string{appText, doc("Tenant", "user:a", `{parent: "org:b"}`)}, "f:5:16: spec.parent: there is no tenant org:b; write it first"},
@@ -68,7 +91,7 @@ f:5:48: spec.limits.t.amount: rule chat of routes r takes 4000 tokens, more than
 		"tenant, override of it": {[]string{appText, freePlan, doc("Tenant", "org:a", "{plan: free, limits: {daily: {kind: quota, amount: 5, reset: {calendar: day}}}, overrides: {daily: {amount: 1, reason: less}}}")}, ""},
 		"tenant, inherited":      {[]string{appText, freePlan, doc("Tenant", "org:a", "{plan: free}"), doc("Tenant", "user:a", `{parent: "org:a", overrides: {rps: {amount: 1, reason: less}}}`)}, ""},
 		"tenant, by default":     {[]string{withDefault, freePlan, doc("Tenant", "org:a", "{overrides: {rps: {amount: 1, reason: less}}}")}, ""},
-		"tenant, burst of quota": {[]string{appText, freePlan, doc("Tenant", "org:a", "{plan: free, overrides: {monthly: {burst: 1, reason: less}}}")}, "f:5:42: spec.overrides.monthly: monthly is no rate and has no burst; leave burst out"},
+		"tenant, burst of quota": {[]string{appText, freePlan, doc("Tenant", "org:a", "{plan: free, overrides: {monthly: {burst: 1, reason: less}}}")}, "f:5:41: spec.overrides.monthly: monthly is no rate and has no burst; leave burst out"},
 		"tenant, no plan":        {[]string{appText, doc("Tenant", "org:a", "{overrides: {rps: {amount: 1, reason: less}}}")}, "f:5:25: spec.overrides.rps: there is no limit rps to override"},
 		"tenant, billing":        {[]string{appText, billing, doc("Tenant", "org:a", "{plan: bill}")}, "f:5:7: spec: limit c of its plan starts anew by billing; write billing_anchor, the day of the month"},
 		"tenant, billing anchor": {[]string{appText, billing, doc("Tenant", "org:a", "{plan: bill, billing_anchor: 3}")}, ""},
@@ -78,11 +101,7 @@ f:5:48: spec.limits.t.amount: rule chat of routes r takes 4000 tokens, more than
 		"credential, tenant":            {[]string{appText, credential(`{tenant: "org:a"}`)}, "f:5:16: spec.tenant: warning: there is no tenant org:a and no app has a default plan; its requests are treated as those without a tenant"},
 		"credential, tenant by default": {[]string{freePlan, withDefault, credential(`{tenant: "org:a"}`)}, "f:5:16: spec.tenant: warning: there is no tenant org:a; its requests are on the default plan of the app"},
 		"credential, class":             {[]string{appText, doc("Tenant", "org:a", "{}"), credential(`{tenant: "org:a", class: robots}`)}, "f:5:32: spec.class: warning: no app has a class robots; declare it in spec.identity.classes of one"},
-	} {
-		if got := strings.TrimSuffix(checked(t, row.texts...), "\n"); got != row.want {
-			t.Errorf("%s: got\n%s\nwant\n%s", name, got, row.want)
-		}
-	}
+	})
 }
 
 func TestCheck_Depth(t *testing.T) {

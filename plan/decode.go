@@ -2,7 +2,6 @@ package plan
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -37,9 +36,7 @@ func Decode(file string, data []byte) ([]*Document, []Problem) {
 		for i := range r.problems {
 			r.problems[i].Kind, r.problems[i].Name = r.kind, r.name
 		}
-		slices.SortStableFunc(r.problems, func(a, b Problem) int {
-			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
-		})
+		sortProblems(r.problems)
 		problems = append(problems, r.problems...)
 		if doc != nil && !Refused(r.problems) {
 			doc.file, doc.places = file, r.places

@@ -61,11 +61,11 @@ spec:
 `
 
 // decodeOne returns the one document of text, which must be clean.
-func decodeOne(t testing.TB, text string) *plan.Document {
-	t.Helper()
+func decodeOne(tb testing.TB, text string) *plan.Document {
+	tb.Helper()
 	docs, problems := plan.Decode("test.yaml", []byte(text))
 	if len(docs) != 1 || plan.Refused(problems) {
-		t.Fatalf("%d documents\n%s%s", len(docs), lines(problems), text)
+		tb.Fatalf("%d documents\n%s%s", len(docs), lines(problems), text)
 	}
 	return docs[0]
 }
@@ -171,7 +171,7 @@ func TestDecode_Amounts(t *testing.T) {
 			"kind: Tenant\nmetadata: {name: \"org:a\"}\nspec: {limits: {x: {kind: quota, amount: %, reset: {calendar: day}}}}",
 		} {
 			doc := decodeOne(t, "apiVersion: mete/v1\n"+strings.Replace(form, "%", text, 1))
-			limits := []plan.Limit(nil)
+			var limits []plan.Limit
 			if doc.Plan != nil {
 				limits = doc.Plan.Limits
 			} else {
@@ -230,9 +230,9 @@ func TestDecode_Defaults(t *testing.T) {
 // A warning keeps nothing from being applied.
 func TestDecode_Warnings(t *testing.T) {
 	for text, want := range map[string]string{
-		"apiVersion: mete/v1\nkind: Plan\nmetadata: {name: a}\nspec: {limits: {m: {kind: quota, amount: 1, reset: {calendar: day}}}}": "f:4:16: spec.limits: warning: a quota without a rate limit can be used up in a moment; add a limit of kind: rate\n",
+		"apiVersion: mete/v1\nkind: Plan\nmetadata: {name: a}\nspec: {limits: {m: {kind: quota, amount: 1, reset: {calendar: day}}}}":                                              "f:4:16: spec.limits: warning: a quota without a rate limit can be used up in a moment; add a limit of kind: rate\n",
 		"apiVersion: mete/v1\nkind: App\nmetadata: {name: a}\nspec: {time_zone: UTC, identity: {tenant: [{jwt_claim: o}], classes: [{name: a, when: {credential_prefix: [p_]}}]}}": "f:4:70: spec.identity.classes: warning: a caller that meets no condition is in no class; write one without \"when\" last\n",
-		"apiVersion: mete/v1\nkind: App\nmetadata: {name: a}\nspec: {time_zone: UTC, identity: {tenant: [{jwt_claim: o}], classes: [{name: a}, {name: b}]}}":                          "f:4:82: spec.identity.classes[1]: warning: nobody is in this class: a before it has no condition; write it last\n",
+		"apiVersion: mete/v1\nkind: App\nmetadata: {name: a}\nspec: {time_zone: UTC, identity: {tenant: [{jwt_claim: o}], classes: [{name: a}, {name: b}]}}":                       "f:4:82: spec.identity.classes[1]: warning: nobody is in this class: a before it has no condition; write it last\n",
 	} {
 		docs, problems := plan.Decode("f", []byte(text))
 		if got := lines(problems); got != want || len(docs) != 1 {

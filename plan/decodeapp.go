@@ -266,16 +266,17 @@ func (o *object) when(c *Class) (always bool) {
 // exemption reads meter, check and the reason that either needs when it is false.
 func (o *object) exemption() (meter, check bool, reason string) {
 	meter, check = o.bool("meter", true), o.bool("check", true)
+	free := !meter || !check
 	n, written := o.find("reason")
 	if n != nil {
 		if s, ok := o.reader.text(n, o.at("reason")); ok {
 			reason = s
-			if len([]rune(s)) < 8 && !(meter && check) {
+			if len([]rune(s)) < 8 && free {
 				o.fail(n, o.at("reason"), "%q says too little; write why these requests are free, in 8 characters or more", s)
 			}
 		}
 	}
-	if !written && !(meter && check) {
+	if !written && free {
 		o.fail(o.n, o.at("reason"), "is missing; write why these requests are not %s", map[bool]string{true: "checked", false: "metered"}[meter])
 	}
 	return meter, check, reason

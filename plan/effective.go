@@ -18,7 +18,7 @@ func (s *Snapshot) Terms(now time.Time, app, tenant string) Terms {
 	case a == nil:
 		return t.broken("app %s does not exist", app)
 	case a.app == nil:
-		return t.broken("%s", a.entry.broken)
+		return t.broken("%s", a.broken)
 	}
 	t.app, t.App, t.Version = a, a.app, a.revision
 	if tenant == "" {

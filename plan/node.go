@@ -174,7 +174,7 @@ func looksNumeric(s string) bool {
 	case ".nan", ".inf", "nan", "inf", "infinity":
 		return true
 	}
-	if t == "" || !(t[0] >= '0' && t[0] <= '9') && !(t[0] == '.' && len(t) > 1 && t[1] >= '0' && t[1] <= '9') {
+	if digits := strings.TrimPrefix(t, "."); digits == "" || digits[0] < '0' || digits[0] > '9' {
 		return false
 	}
 	if rest, ok := strings.CutPrefix(t, "0x"); ok {

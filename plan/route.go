@@ -191,19 +191,19 @@ func lowest(refs []routeRef, method string, best int) int {
 	return best
 }
 
-// covers tells whether a matches whatever b matches.
-func (a *Rule) covers(b *Rule) bool {
-	if len(a.Methods) > 0 {
-		if len(b.Methods) == 0 {
+// covers tells whether r matches whatever other matches.
+func (r *Rule) covers(other *Rule) bool {
+	if len(r.Methods) > 0 {
+		if len(other.Methods) == 0 {
 			return false
 		}
-		for _, m := range b.Methods {
-			if !slices.Contains(a.Methods, m) {
+		for _, m := range other.Methods {
+			if !slices.Contains(r.Methods, m) {
 				return false
 			}
 		}
 	}
-	return a.shape().covers(b.shape())
+	return r.shape().covers(other.shape())
 }
 
 func (s shape) covers(t shape) bool {

@@ -81,7 +81,7 @@ type Operation struct {
 	// account knows: a purse that may have had a forerunner begins with one.
 	Seq uint64
 
-	Used int64 // cumulative use of this holder, at least 0
+	Used int64 // cumulative use of this holder; below 0 after refunds of what a forerunner had reported
 	// Hold are the leases that go on, with what is left of them. All others are
 	// closed, and so is one with nothing left: a later refund must not go into it.
 	Hold []Lease

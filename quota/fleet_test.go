@@ -72,7 +72,6 @@ func playFleet(t *testing.T, seed uint64, amount int64) {
 	m := &storetest.Memory{}
 	var broken atomic.Pointer[string]
 	var admitted atomic.Int64
-	var replicas []*till
 	var load sync.WaitGroup
 	for i := range 2 + rng.IntN(4) {
 		skew := time.Duration(rng.IntN(4000)-2000) * time.Millisecond
@@ -82,7 +81,6 @@ func playFleet(t *testing.T, seed uint64, amount int64) {
 			rng:   rand.New(rand.NewPCG(seed, uint64(i)+2)),
 		})
 		r.keeper.SetReplicas(3)
-		replicas = append(replicas, r)
 		own := rand.New(rand.NewPCG(seed, uint64(i)+100))
 		load.Go(func() {
 			for range 400 {

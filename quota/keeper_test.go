@@ -569,3 +569,38 @@ func TestPurse_C090_RefundNeverMintsUnits(t *testing.T) {
 		}
 	})
 }
+
+// A renewal that gives an emptied lease up must not be undone by a refund that
+// comes while it is under way: the store counts the lease as closed.
+func TestPurse_RefundDuringARenewalMintsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		r := open(t, m, "b", terms(15))
+		r.mustCharge(5)
+		r.lock.Lock()
+		r.purse.Refund(r.at(), 3, 0)
+		r.lock.Unlock()
+		r.store.set(100*time.Millisecond, nil)
+		time.Sleep(45*time.Second + 50*time.Millisecond) // the renewal is under way
+		if op := r.store.last(); op.Want == 0 {
+			t.Fatalf("no renewal at 45 s but %+v", op)
+		}
+		r.lock.Lock()
+		r.purse.Refund(r.at(), 2, 0)
+		r.lock.Unlock()
+		r.store.set(0, nil)
+		time.Sleep(10 * time.Second)
+		total := int64(0)
+		for _, spender := range []*till{open(t, m, "c", terms(15)), r} {
+			for range 40 {
+				if ok, _ := spender.charge(1); ok {
+					total++
+				}
+			}
+		}
+		if total > 15 {
+			t.Fatalf("%d of 15 spent", total)
+		}
+	})
+}

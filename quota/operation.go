@@ -14,6 +14,7 @@ func (p *Purse) next(now Instant, k *Keeper) *Operation {
 	p.join(k.incarnation())
 	p.dropSpoiled(now)
 	want, least := p.wish(now)
+	p.dropSpoiled(now) // an empty lot is closed: nothing may be put back into it
 	if want == 0 && p.idle(now) {
 		p.lots, p.batch = nil, 0 // idle purses are closed, not renewed
 	}
@@ -24,7 +25,7 @@ func (p *Purse) next(now Instant, k *Keeper) *Operation {
 	}
 	op := &Operation{
 		Key: p.key, App: p.terms.App, Holder: p.holder, Seq: p.seq + 1,
-		Used: max(0, p.used), Hold: hold, Want: want, Min: least,
+		Used: p.used, Hold: hold, Want: want, Min: least,
 		Ceiling: p.terms.Ceiling, Replicas: k.replicas(), Version: p.terms.Version,
 	}
 	if want > 0 {

@@ -4,10 +4,11 @@ import (
 	"regexp"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/quota"
 	"github.com/meteproject/mete/store"
-	"pgregory.net/rapid"
 )
 
 func TestDocumentKeys(t *testing.T) {

@@ -66,7 +66,8 @@ type Members struct {
 // NewMembers returns the membership of the replica called name.
 func NewMembers(client *clientv3.Client, name string) *Members {
 	m := &Members{
-		client: client, name: name, Now: time.Now, Log: zerolog.Nop(),
+		client: client, name: name, Log: zerolog.Nop(),
+		Now:         time.Now, //nolint:forbidigo // the default of an edge
 		PresenceTTL: presenceTTL, LiableTTL: liableTTL,
 		wake: make(chan struct{}, 1),
 	}

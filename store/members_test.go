@@ -22,11 +22,11 @@ type member struct {
 	ns  []int
 }
 
-func startMember(t *testing.T, c *clientv3.Client, name string, presence, liable time.Duration) *member {
+func startMember(t *testing.T, c *clientv3.Client, name string, presence time.Duration) *member {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	m := &member{Members: store.NewMembers(c, name), cancel: cancel}
-	m.PresenceTTL, m.LiableTTL = presence, liable
+	m.PresenceTTL = presence
 	m.Presence = store.Presence{Address: "10.0.0.1:9001", Version: "v1"}
 	m.OnIncarnation = func(id string) { m.mu.Lock(); defer m.mu.Unlock(); m.ids = append(m.ids, id) }
 	m.OnLive = func(n int) { m.mu.Lock(); defer m.mu.Unlock(); m.ns = append(m.ns, n) }
@@ -55,8 +55,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func TestMembersCountEachOther(t *testing.T) {
 	c := ownServer(t).Client()
-	a := startMember(t, c, "a", time.Minute, time.Hour)
-	b := startMember(t, c, "b", time.Minute, time.Hour)
+	a := startMember(t, c, "a", time.Minute)
+	b := startMember(t, c, "b", time.Minute)
 	eventually(t, "two live", func() bool { return a.Live() == 2 && b.Live() == 2 && len(a.Replicas()) == 2 })
 	eventually(t, "incarnations", func() bool { return len(a.incarnations()) == 1 && len(b.incarnations()) == 1 })
 	if !a.Liable(b.Incarnation()) || a.Liable("somebody") {
@@ -82,7 +82,7 @@ func TestMembersCountEachOther(t *testing.T) {
 // C110: a lost presence comes back under the same incarnation and counts once.
 func TestLostPresenceComesBack(t *testing.T) {
 	c := ownServer(t).Client()
-	a := startMember(t, c, "a", 2*time.Second, time.Hour)
+	a := startMember(t, c, "a", 2*time.Second)
 	id := ""
 	eventually(t, "registered", func() bool {
 		id = a.Incarnation()
@@ -100,7 +100,7 @@ func TestLostPresenceComesBack(t *testing.T) {
 
 func TestLostLiableKeyIsANewIncarnation(t *testing.T) {
 	c := ownServer(t).Client()
-	a := startMember(t, c, "a", time.Minute, time.Hour)
+	a := startMember(t, c, "a", time.Minute)
 	eventually(t, "registered", func() bool { return len(a.incarnations()) == 1 && a.Live() == 1 })
 	old := a.Incarnation()
 	eventually(t, "liable key", func() bool {

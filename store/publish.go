@@ -138,15 +138,14 @@ func (d *Documents) recordOne(ctx context.Context, id docID) error {
 	}
 	var ops []clientv3.Op
 	r := s.rejected[id]
-	switch {
-	case r == nil:
+	if r == nil {
 		if _, stored := s.statuses[id]; stored {
 			ops = append(ops, clientv3.OpDelete(status))
 		}
 		if kept && !published(id.kind) {
 			ops = append(ops, clientv3.OpDelete(effectiveKey))
 		}
-	default:
+	} else {
 		if r.changed {
 			ops = append(ops, clientv3.OpPut(status, encodeRecord(r.record())))
 		}

@@ -164,7 +164,11 @@ func (s *shelf) changeSource(id docID, c change) {
 	case old.revision == c.revision:
 		return
 	default:
-		s.sources[id] = source{c.revision, c.value()}
+		text := c.value()
+		if text == nil {
+			text = []byte{} // an empty value is an edit too
+		}
+		s.sources[id] = source{c.revision, text}
 		delete(s.deleted, id)
 	}
 	s.dirty[id] = true

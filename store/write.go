@@ -14,7 +14,7 @@ import (
 	"github.com/meteproject/mete/plan"
 )
 
-// ErrChanged: somebody else has changed a document since it was read.
+// ErrChanged tells that somebody else has changed a document since it was read.
 var ErrChanged = errors.New("changed by somebody else meanwhile")
 
 // A Stored document is one as it was written.

@@ -160,7 +160,7 @@ func (m *mete) assemble(context.Context, process) error {
 // run starts what assemble made.
 func (m *mete) run(ctx context.Context, _ process) error {
 	closing := make(chan struct{})
-	m.envoy = envoy.NewServer(m.envoyOptions(closing))
+	m.envoy = envoy.NewServer(m.envoyOptions(closing)) //nolint:contextcheck // a stream brings its own context
 	mux := metricsMux(m.probes, m.level, m.metrics.handler(), m.cfg.Pprof)
 	m.parts.start(ctx, "metrics listener", func(ctx context.Context) error {
 		return serveHTTP(ctx, m.open.metrics, mux, nil, m.log)

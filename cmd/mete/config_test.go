@@ -47,9 +47,10 @@ func load(t *testing.T, file string, vars map[string]string, args ...string) (se
 	return src.load(env(vars))
 }
 
-// TestPrecedence goes through every setting: each source beats the ones before.
-func TestPrecedence(t *testing.T) {
-	values := map[string][3]string{ // file, env, flag
+// valuesOfSettings returns three values of each setting: for the file, the
+// environment and the flag.
+func valuesOfSettings() map[string][3]string {
+	return map[string][3]string{
 		"data-dir":           {"/f", "/e", "/a"},
 		"name":               {"f", "e", "a"},
 		"grpc-listen":        {"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"},
@@ -79,6 +80,11 @@ func TestPrecedence(t *testing.T) {
 		"pprof":              {"true", "false", "true"},
 		"gogc":               {"100", "200", "300"},
 	}
+}
+
+// TestPrecedence goes through every setting: each source beats the ones before.
+func TestPrecedence(t *testing.T) {
+	values := valuesOfSettings()
 	for _, s := range allSettings() {
 		t.Run(s.name, func(t *testing.T) {
 			v, ok := values[s.name]

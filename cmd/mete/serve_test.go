@@ -172,6 +172,37 @@ func TestServe(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	r := start(t, "--etcd-listen=127.0.0.1:0", "--drain-delay=500ms", "--name=eu-1")
 	a := r.addresses(t)
+	r.checkReady(t, a)
+	conn := connect(t, a.GRPC)
+	checkHealth(t, conn, "SERVING")
+	watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hear(t, watch, grpc_health_v1.HealthCheckResponse_SERVING)
+
+	began := time.Now()
+	r.end <- syscall.SIGTERM
+	hear(t, watch, grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+	checkHealth(t, conn, "NOT_SERVING")
+	if code, _ := get(t, "http://"+a.Metrics+"/readyz"); code != 503 {
+		t.Errorf("draining: readyz %d", code)
+	}
+	if code, _ := get(t, "http://"+a.Metrics+"/livez"); code != 200 {
+		t.Errorf("draining: livez %d", code)
+	}
+	if err := r.wait(t); err != nil {
+		t.Errorf("stop: %v\n%s", err, r.log)
+	}
+	if took := time.Since(began); took < 500*time.Millisecond || took > 10*time.Second {
+		t.Errorf("the stop took %v", took)
+	}
+	_ = conn.Close()
+	r.checkNothingLeft(t)
+}
+
+func (r *running) checkReady(t *testing.T, a addresses) {
+	t.Helper()
 	for name, addr := range map[string]string{"grpc": a.GRPC, "admin": a.Admin, "metrics": a.Metrics, "etcd": a.Etcd} {
 		if _, port, err := net.SplitHostPort(addr); err != nil || port == "0" {
 			t.Errorf("%s: address %q", name, addr)
@@ -192,45 +223,27 @@ func TestServe(t *testing.T) {
 	if code, _ := get(t, "http://"+a.Metrics+"/debug/pprof/"); code != 404 {
 		t.Errorf("pprof without --pprof: %d", code)
 	}
-	conn := connect(t, a.GRPC)
-	services := []string{"", "envoy.service.auth.v3.Authorization", "envoy.service.ratelimit.v3.RateLimitService"}
-	for _, service := range services {
-		if got := healthOf(t, conn, service); got != "SERVING" {
-			t.Errorf("health of %q: %s", service, got)
-		}
-	}
-	watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	hear(t, watch, grpc_health_v1.HealthCheckResponse_SERVING)
+}
 
-	began := time.Now()
-	r.end <- syscall.SIGTERM
-	hear(t, watch, grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-	for _, service := range services {
-		if got := healthOf(t, conn, service); got != "NOT_SERVING" {
-			t.Errorf("draining: health of %q: %s", service, got)
+func checkHealth(t *testing.T, conn *grpc.ClientConn, want string) {
+	t.Helper()
+	for _, service := range []string{"", "envoy.service.auth.v3.Authorization", "envoy.service.ratelimit.v3.RateLimitService"} {
+		if got := healthOf(t, conn, service); got != want {
+			t.Errorf("health of %q: %s, want %s", service, got, want)
 		}
 	}
-	if code, _ := get(t, "http://"+a.Metrics+"/readyz"); code != 503 {
-		t.Errorf("draining: readyz %d", code)
-	}
-	if code, _ := get(t, "http://"+a.Metrics+"/livez"); code != 200 {
-		t.Errorf("draining: livez %d", code)
-	}
-	if err := r.wait(t); err != nil {
-		t.Errorf("stop: %v\n%s", err, r.log)
-	}
-	if took := time.Since(began); took < 500*time.Millisecond || took > 10*time.Second {
-		t.Errorf("the stop took %v", took)
-	}
-	_ = conn.Close()
+}
+
+func (r *running) checkNothingLeft(t *testing.T) {
+	t.Helper()
 	if left, _ := filepath.Glob(filepath.Join(r.dir, addressesFile+"*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	if strings.Contains(r.log.String(), `"level":"error"`) {
-		t.Errorf("errors are logged:\n%s", r.log)
+	for line := range strings.Lines(r.log.String()) {
+		// Etcd tries to write its storage version before it has a term.
+		if strings.Contains(line, `"level":"error"`) && !strings.Contains(line, "failed to update storage version") {
+			t.Errorf("logged: %s", line)
+		}
 	}
 	// Nobody waits for keys of a replica that is gone.
 	if left := keysIn(t, r.dir, store.ReplicasPrefix, store.LiablePrefix); len(left) > 0 {
@@ -343,18 +356,7 @@ func TestStopSettles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, text := range map[string]string{
-		store.DocumentKey(plan.KindApp, "api"): `{apiVersion: mete/v1, kind: App, metadata: {name: api},
-			spec: {time_zone: Pacific/Kiritimati, identity: {tenant: [{request_header: x-org}]}}}`,
-		store.DocumentKey(plan.KindPlan, "free"): `{apiVersion: mete/v1, kind: Plan, metadata: {name: free},
-			spec: {limits: {monthly: {kind: quota, amount: 1000, reset: {calendar: month}}}}}`,
-		store.DocumentKey(plan.KindTenant, "org:acme"): `{apiVersion: mete/v1, kind: Tenant, metadata: {name: "org:acme"}, spec: {plan: free}}`,
-		store.DocumentKey(plan.KindPlan, "bad"):        `{apiVersion: mete/v1, kind: Plan, metadata: {name: bad}, spec: {limmits: {}}}`,
-	} {
-		if _, err := etcd.Put(t.Context(), key, text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	putDocuments(t, etcd)
 	conn := connect(t, a.GRPC)
 	request := &authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
 		Method: "GET", Path: "/", Host: "api", HeaderMap: &corev3.HeaderMap{Headers: []*corev3.HeaderValue{{Key: "x-org", RawValue: []byte("org:acme")}}},
@@ -389,6 +391,28 @@ func TestStopSettles(t *testing.T) {
 		t.Fatalf("%v\n%s", err, r.log)
 	}
 
+	r.checkAccount(t, 3)
+}
+
+func putDocuments(t *testing.T, etcd *clientv3.Client) {
+	t.Helper()
+	for key, text := range map[string]string{
+		store.DocumentKey(plan.KindApp, "api"): "apiVersion: mete/v1\nkind: App\nmetadata: {name: api}\n" +
+			"spec: {time_zone: Pacific/Kiritimati, identity: {tenant: [{request_header: x-org}]}}\n",
+		store.DocumentKey(plan.KindPlan, "free"): "apiVersion: mete/v1\nkind: Plan\nmetadata: {name: free}\n" +
+			"spec: {limits: {monthly: {kind: quota, amount: 1000, reset: {calendar: month}}}}\n",
+		store.DocumentKey(plan.KindTenant, "org:acme"): "apiVersion: mete/v1\nkind: Tenant\nmetadata: {name: \"org:acme\"}\nspec: {plan: free}\n",
+		store.DocumentKey(plan.KindPlan, "bad"):        "apiVersion: mete/v1\nkind: Plan\nmetadata: {name: bad}\nspec: {limmits: {}}\n",
+	} {
+		if _, err := etcd.Put(t.Context(), key, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// checkAccount looks at the only account there is.
+func (r *running) checkAccount(t *testing.T, want int64) {
+	t.Helper()
 	s, err := embedded.Start(t.Context(), embedded.Config{Dir: r.dir, ClientURL: "127.0.0.1:0", Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
@@ -409,8 +433,8 @@ func TestStopSettles(t *testing.T) {
 			t.Errorf("still out on lease: %v", h)
 		}
 	}
-	if used != 3 {
-		t.Errorf("used %d, want 3: %v", used, &account)
+	if used != want {
+		t.Errorf("used %d, want %d: %v", used, want, &account)
 	}
 }
 

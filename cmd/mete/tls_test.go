@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -26,6 +25,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
 )
 
 // An authority signs certificates for tests.
@@ -154,11 +154,11 @@ func dial(t *testing.T, addr string, c *tls.Config) grpc_health_v1.HealthClient 
 	return grpc_health_v1.NewHealthClient(conn)
 }
 
-func check(t *testing.T, c grpc_health_v1.HealthClient) error {
+func check(t *testing.T, c grpc_health_v1.HealthClient, opts ...grpc.CallOption) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	_, err := c.Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	_, err := c.Check(ctx, &grpc_health_v1.HealthCheckRequest{}, opts...)
 	return err
 }
 
@@ -178,69 +178,53 @@ func serial(t *testing.T, addr string, c *tls.Config) int64 {
 func TestReload(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	d := newTLSDir(t, ca)
-	var logged bytes.Buffer
-	secure, err := newServerTLS(d.config, zerolog.New(&logged))
+	secure, err := newServerTLS(d.config, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
 	addr := serveHealth(t, secure)
 	client := &tls.Config{RootCAs: pool(ca), NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
 	old := dial(t, addr, client)
-	watch, err := old.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := watch.Recv(); err != nil {
-		t.Fatal(err)
-	}
-
-	d.renew(t, ca, 2)
-	if changed, err := secure.reload(); !changed || err != nil {
-		t.Fatalf("renewed: changed %v, %v", changed, err)
-	}
-	if got := serial(t, addr, client); got != 2 {
-		t.Errorf("new connections get certificate %d, want 2", got)
-	}
 	if err := check(t, old); err != nil {
-		t.Errorf("the old connection: %v", err)
+		t.Fatal(err)
 	}
-	if got := secure.notAfter()["server"]; !got.Equal(d.notAfter) {
-		t.Errorf("not after %v, want %v", got, d.notAfter)
+	first := d.notAfter
+	step := func(what string, changes, fails bool, want int64, ends time.Time) {
+		t.Helper()
+		if changed, err := secure.reload(); changed != changes || (err != nil) != fails {
+			t.Errorf("%s: changed %v, %v", what, changed, err)
+		}
+		if got := serial(t, addr, client); got != want {
+			t.Errorf("%s: new connections get certificate %d, want %d", what, got, want)
+		}
+		if got := secure.notAfter()["server"]; !got.Equal(ends) {
+			t.Errorf("%s: not after %v, want %v", what, got, ends)
+		}
+		// A connection made anew would show another certificate.
+		var on peer.Peer
+		if err := check(t, old, grpc.Peer(&on)); err != nil {
+			t.Fatalf("%s: the old connection: %v", what, err)
+		}
+		if got := on.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0].SerialNumber.Int64(); got != 1 {
+			t.Errorf("%s: the old connection shows certificate %d: it was dropped", what, got)
+		}
 	}
-
+	step("nothing new", false, false, 1, first)
+	d.renew(t, ca, 2)
+	second := d.notAfter
+	step("renewed", true, false, 2, second)
 	// Half of a new pair, as one sees it while somebody is writing.
-	cert, key := ca.issue(t, 3, time.Now().Add(3*time.Hour), "server")
+	third := time.Now().Add(3 * time.Hour).Truncate(time.Second)
+	cert, key := ca.issue(t, 3, third, "server")
 	write(t, d.TLSCert, cert)
-	if changed, err := secure.reload(); changed || err == nil || !strings.Contains(err.Error(), d.TLSCert) {
-		t.Errorf("bad pair: changed %v, %v", changed, err)
-	}
-	if changed, err := secure.reload(); changed || err != nil {
-		t.Errorf("the same bad pair is told once: changed %v, %v", changed, err)
-	}
-	if got := serial(t, addr, client); got != 2 {
-		t.Errorf("after a bad pair new connections get certificate %d, want 2", got)
-	}
-	if got := secure.notAfter()["server"]; !got.Equal(d.notAfter) {
-		t.Errorf("after a bad pair not after %v, want %v", got, d.notAfter)
-	}
+	step("half of a pair", false, true, 2, second)
+	step("the same half again is told once", false, false, 2, second)
 	write(t, d.TLSKey, key)
-	if changed, err := secure.reload(); !changed || err != nil {
-		t.Errorf("the other half: changed %v, %v", changed, err)
-	}
-	if got := serial(t, addr, client); got != 3 {
-		t.Errorf("new connections get certificate %d, want 3", got)
-	}
-
-	// A file that is gone changes nothing.
+	step("the other half", true, false, 3, third)
 	if err := os.Remove(d.TLSKey); err != nil {
 		t.Fatal(err)
 	}
-	if changed, err := secure.reload(); changed || err == nil {
-		t.Errorf("no key: changed %v, %v", changed, err)
-	}
-	if err := check(t, old); err != nil {
-		t.Errorf("the old connection at the end: %v", err)
-	}
+	step("no key", false, true, 3, third)
 }
 
 func TestSIGHUPRereads(t *testing.T) {

@@ -111,7 +111,7 @@ func (c *cli) tlsConfig(endpoints []string) (*tls.Config, error) {
 	if c.cacert != "" {
 		pem, err := os.ReadFile(c.cacert)
 		if err != nil {
-			return nil, fileError("cannot read --cacert", err)
+			return nil, certificateError("cannot read --cacert", err)
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
@@ -124,11 +124,20 @@ func (c *cli) tlsConfig(endpoints []string) (*tls.Config, error) {
 	if c.cert != "" {
 		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 		if err != nil {
-			return nil, fileError("cannot read --cert and --key", err)
+			return nil, certificateError("cannot read --cert and --key", err)
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}
 	return cfg, nil
+}
+
+// certificateError tells that a flag names no usable certificate.
+func certificateError(what string, err error) error {
+	f := &failure{code: exitUsage, what: what, why: err.Error(), next: "name a readable PEM file"}
+	if errors.Is(err, os.ErrPermission) {
+		f.code = exitForbidden
+	}
+	return f
 }
 
 // storeError classifies what the store or the way to it said.

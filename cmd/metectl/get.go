@@ -42,7 +42,11 @@ func (c *cli) get(ctx context.Context, kind plan.Kind, name string, raw bool) er
 		return usageError("--raw would show whole hashes of credentials", "leave --raw out")
 	}
 	var found []stored
-	err := c.withStore(ctx, "cannot read "+reference(kind, name), func(ctx context.Context, client *clientv3.Client) error {
+	what := "cannot read " + kindPlural(kind)
+	if name != "" {
+		what = "cannot read " + shortReference(kind, name)
+	}
+	err := c.withStore(ctx, what, func(ctx context.Context, client *clientv3.Client) error {
 		var err error
 		if name == "" {
 			found, err = listStored(ctx, client, kind)

@@ -31,9 +31,6 @@ func TestScripts(t *testing.T) {
 		Dir:           "testdata",
 		UpdateScripts: os.Getenv("UPDATE") != "",
 		Setup: func(e *testscript.Env) error {
-			if filepath.Base(e.WorkDir) == "script-offline" {
-				return nil
-			}
 			s, err := embedded.Start(context.Background(), embedded.Config{
 				Dir: filepath.Join(e.WorkDir, ".etcd"), ClientURL: "127.0.0.1:0", Log: zerolog.Nop(),
 			})
@@ -43,13 +40,22 @@ func TestScripts(t *testing.T) {
 			e.Defer(s.Close)
 			e.Values["server"] = s
 			e.Setenv("METECTL_ENDPOINTS", s.Endpoint())
-			return nil
+			e.Setenv("STORE", s.Endpoint())
+			data := filepath.Join(e.WorkDir, "data")
+			if err := os.Mkdir(data, 0o755); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(data, "addresses.json"), []byte(`{"etcd": "`+s.Endpoint()+`"}`), 0o644)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exit":    exitCommand,
 			"replica": replicaCommand,
 			"put":     putCommand,
 			"use":     useCommand,
+			"auth":    authCommand,
+
+			"waitrejected": func(ts *testscript.TestScript, _ bool, _ []string) { waitStatuses(ts, 1) },
+			"waitaccepted": func(ts *testscript.TestScript, _ bool, _ []string) { waitStatuses(ts, 0) },
 		},
 	})
 }
@@ -121,4 +127,29 @@ func useCommand(ts *testscript.TestScript, _ bool, args []string) {
 		App: "api", Holder: "r1", Seq: 1, Used: used, Ceiling: quota.MaxUnits, Replicas: 1,
 	})
 	ts.Check(err)
+}
+
+// authCommand turns on permissions, with the user root:secret.
+func authCommand(ts *testscript.TestScript, _ bool, _ []string) {
+	ctx, client := context.Background(), serverOf(ts).Client()
+	_, err := client.UserAdd(ctx, "root", "secret")
+	ts.Check(err)
+	_, err = client.UserGrantRole(ctx, "root", "root")
+	ts.Check(err)
+	_, err = client.AuthEnable(ctx)
+	ts.Check(err)
+}
+
+// waitStatuses waits until replicas reject n documents.
+func waitStatuses(ts *testscript.TestScript, n int) {
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		all, err := store.Statuses(context.Background(), serverOf(ts).Client())
+		ts.Check(err)
+		if len(all) == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%d documents are rejected; want %d", len(all), n)
+		}
+	}
 }

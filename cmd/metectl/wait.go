@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -21,6 +22,17 @@ const pollEvery = 50 * time.Millisecond
 // heard. A rejection arrives well under a second after the write.
 const quietFor = 2 * time.Second
 
+// standsFor is how long a rejection must stand to be believed: of documents written
+// together, one may be rejected for a moment until another is published.
+const standsFor = 500 * time.Millisecond
+
+// A watched is a written document whose fate is awaited.
+type watched struct {
+	step
+	outcome  outcome
+	rejected time.Time // since when it has been seen rejected; zero: it is not
+}
+
 // An outcome is what became of one written document.
 type outcome int
 
@@ -32,20 +44,20 @@ const (
 
 // awaitEnforced waits until every written document is enforced or rejected.
 func (c *cli) awaitEnforced(ctx context.Context, steps []step) error {
-	var written []step
+	var written []*watched
 	for _, s := range steps {
 		if s.changes() {
-			written = append(written, s)
+			written = append(written, &watched{step: s})
 		}
 	}
-	outcomes := make([]outcome, len(written))
 	began := time.Now()
 	err := c.withStore(ctx, "cannot wait", func(ctx context.Context, client *clientv3.Client) error {
 		for {
-			if err := c.look(ctx, client, written, outcomes, time.Since(began) >= quietFor); err != nil {
+			now := time.Now()
+			if err := c.look(ctx, client, written, now, now.Sub(began) >= quietFor); err != nil {
 				return err
 			}
-			if count(outcomes, pending) == 0 {
+			if count(written, pending) == 0 {
 				return nil
 			}
 			select {
@@ -55,45 +67,58 @@ func (c *cli) awaitEnforced(ctx context.Context, steps []step) error {
 			}
 		}
 	})
-	if ctx.Err() != nil {
+	var f *failure
+	if ctx.Err() != nil || errors.As(err, &f) && f.code == exitForbidden {
 		return err
 	}
-	return c.outcome(written, outcomes)
+	return c.outcome(written)
 }
 
 // look finds out what has become of the documents that are pending. quiet: what
 // is published nowhere has been silent for long enough.
-func (c *cli) look(ctx context.Context, client *clientv3.Client, written []step, outcomes []outcome, quiet bool) error {
+func (c *cli) look(ctx context.Context, client *clientv3.Client, written []*watched, now time.Time, quiet bool) error {
 	all, err := store.Statuses(ctx, client)
 	if err != nil {
 		return err
 	}
-	for i, s := range written {
-		if outcomes[i] != pending {
+	for _, w := range written {
+		if w.outcome != pending {
 			continue
 		}
 		at := slices.IndexFunc(all, func(r store.Rejection) bool {
-			return r.Kind == s.doc.Kind && r.Name == s.doc.Name && r.Revision >= s.revision
+			return r.Kind == w.doc.Kind && r.Name == w.doc.Name && r.Revision >= w.revision
 		})
-		published := s.doc.Kind == plan.KindApp || s.doc.Kind == plan.KindPlan || s.doc.Kind == plan.KindRoutes
 		switch {
-		case at >= 0:
-			outcomes[i] = rejected
-			c.say("%s is rejected", shortReference(s.doc.Kind, s.doc.Name))
+		case at >= 0 && w.rejected.IsZero():
+			w.rejected = now
+		case at >= 0 && now.Sub(w.rejected) >= standsFor:
+			w.outcome = rejected
+			c.say("%s is rejected", shortReference(w.doc.Kind, w.doc.Name))
 			for _, line := range rejectionLines(all[at]) {
 				c.say("%s", line)
 			}
-		case published:
-			is, err := isEffective(ctx, client, s)
-			if err != nil {
+		case at >= 0:
+		default:
+			w.rejected = time.Time{}
+			if err := settled(ctx, client, w, quiet); err != nil {
 				return err
 			}
-			if is {
-				outcomes[i] = enforced
-			}
-		case quiet:
-			outcomes[i] = enforced
 		}
+	}
+	return nil
+}
+
+// settled notes that w is enforced, if it is.
+func settled(ctx context.Context, client *clientv3.Client, w *watched, quiet bool) error {
+	is := quiet
+	if k := w.doc.Kind; k == plan.KindApp || k == plan.KindPlan || k == plan.KindRoutes {
+		var err error
+		if is, err = isEffective(ctx, client, w.step); err != nil {
+			return err
+		}
+	}
+	if is {
+		w.outcome = enforced
 	}
 	return nil
 }
@@ -114,8 +139,8 @@ func isEffective(ctx context.Context, client *clientv3.Client, s step) (bool, er
 }
 
 // outcome sums up what the wait has found.
-func (c *cli) outcome(written []step, outcomes []outcome) error {
-	switch bad, open := count(outcomes, rejected), count(outcomes, pending); {
+func (c *cli) outcome(written []*watched) error {
+	switch bad, open := count(written, rejected), count(written, pending); {
 	case bad == 0 && open == 0:
 		if len(written) > 0 {
 			c.say("%s enforced", plural(len(written), "document"))
@@ -134,10 +159,10 @@ func (c *cli) outcome(written []step, outcomes []outcome) error {
 	}
 }
 
-func count(outcomes []outcome, which outcome) int {
+func count(written []*watched, which outcome) int {
 	n := 0
-	for _, o := range outcomes {
-		if o == which {
+	for _, w := range written {
+		if w.outcome == which {
 			n++
 		}
 	}

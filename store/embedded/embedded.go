@@ -27,7 +27,7 @@ import (
 	"github.com/meteproject/mete/store/internal/zaplog"
 )
 
-// ErrInUse: another process runs on the data directory.
+// ErrInUse tells that another process runs on the data directory.
 var ErrInUse = errors.New("data directory is in use")
 
 // Config tells where an embedded etcd keeps its data and listens.

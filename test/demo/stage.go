@@ -37,10 +37,11 @@ func (s *stage) prepare(ctx context.Context) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return rig.Build(ctx, s.root, s.bin, "-trimpath", "-ldflags", "-s -w") })
+	// The same flags for all, and those of "go run": so they share what is compiled.
+	g.Go(func() error { return rig.Build(ctx, s.root, s.bin, "-ldflags", "-s -w") })
 	g.Go(func() error {
 		_, err := command(ctx, "go", "build", "-C", filepath.Join(s.root, "tools", "etcdctl"),
-			"-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(s.bin, "etcdctl"), ".")
+			"-ldflags", "-s -w", "-o", filepath.Join(s.bin, "etcdctl"), ".")
 		return err
 	})
 	g.Go(func() error {
@@ -72,7 +73,7 @@ func (s *stage) up(ctx context.Context) error {
 	if _, err := s.metectl(ctx, "apply", "-f", s.quickstart("")); err != nil {
 		return err
 	}
-	out, err := s.metectl(ctx, "key", "create", "org:acme")
+	out, err := s.metectl(ctx, "key", "create", "--tenant", "org:acme")
 	if err != nil {
 		return err
 	}
