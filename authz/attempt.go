@@ -1,7 +1,6 @@
 package authz
 
 import (
-	"context"
 	"time"
 
 	"github.com/meteproject/mete/plan"
@@ -11,14 +10,15 @@ import (
 
 // An attempt is one try to charge a request to its whole path.
 type attempt struct {
-	d        *Decider
-	cost     *cost
-	path     *path
-	leaf     *node
-	now      time.Time
-	at       quota.Instant
-	minute   time.Time
-	patience *patience
+	d      *Decider
+	cost   cost
+	path   *path
+	leaf   *node
+	now    time.Time
+	at     quota.Instant
+	minute time.Time
+
+	impatient bool // there is no more time to wait
 
 	refused     bool
 	short       <-chan struct{} // a lease that the request has to wait for
@@ -27,17 +27,16 @@ type attempt struct {
 }
 
 // run charges the request or finds out why not. It tells whether dec holds the
-// answer; if not, the path was out of date or a lease was waited for.
-func (a *attempt) run(ctx context.Context, dec *Decision) bool {
+// answer; if not, the path was out of date or a lease has to be waited for.
+func (a *attempt) run(dec *Decision) (done bool, lease <-chan struct{}) {
 	if !a.path.lock() {
 		a.leaf.path.CompareAndSwap(a.path, nil)
-		return false
+		return false, nil
 	}
 	a.examine()
 	if !a.refused && !a.denied && a.short != nil {
 		a.path.unlock()
-		a.patience.wait(ctx, a.now, a.short)
-		return false
+		return false, a.short
 	}
 	admitted := !a.refused && !a.denied || !a.cost.check
 	if admitted && !a.cost.dry {
@@ -46,10 +45,7 @@ func (a *attempt) run(ctx context.Context, dec *Decision) bool {
 	a.describe(dec, !admitted)
 	a.path.unlock()
 	a.settleOutcome(dec, admitted)
-	if a.patience.waited {
-		a.d.waited(a.d.now().Sub(a.patience.since))
-	}
-	return true
+	return true, nil
 }
 
 // examine looks at every limit without taking anything. Buckets are looked at
@@ -103,8 +99,8 @@ func (a *attempt) examineQuota(s *step, l *plan.EffectiveLimit, slot *slot, unit
 	case quota.Short:
 		switch {
 		case !a.cost.check: // charged whatever there is
-		case a.d.keeper.Away(a.at) || a.patience.over:
-			if a.patience.over {
+		case a.d.keeper.Away(a.at) || a.impatient:
+			if a.impatient {
 				purse.GaveUp(a.at)
 			}
 			purse.Await(units) // the keeper goes on trying behind our back

@@ -88,38 +88,46 @@ func (d *Decider) Decide(ctx context.Context, now time.Time, req *Request, dec *
 
 func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *Decision) {
 	patience := patience{keeper: d.keeper, since: now}
-	defer patience.stop()
 	for {
 		cur := d.current.Load()
 		if cur.snapshot == nil {
 			dec.Outcome, dec.Why = NotReady, "no documents have been read from etcd yet"
 			return
 		}
-		if d.decideUnder(ctx, cur, now, req, dec, &patience) {
-			return
+		done, lease := d.decideUnder(cur, now, req, dec, patience.over)
+		if done {
+			break
 		}
 		id := dec.ID // the documents or the purses changed: decide anew
 		dec.Reset()
 		dec.ID = id
+		if lease != nil {
+			patience.wait(ctx, now, lease)
+		}
 		if errors.Is(ctx.Err(), context.Canceled) {
-			return
+			break
 		}
 		now = d.now()
+	}
+	if patience.timer != nil {
+		patience.timer.Stop()
+		d.waited(d.now().Sub(patience.since))
 	}
 }
 
 // decideUnder decides req under one snapshot. It tells whether dec holds the
-// answer; if not, the caller decides anew.
-func (d *Decider) decideUnder(ctx context.Context, cur *current, now time.Time, req *Request, dec *Decision, patience *patience) bool {
+// answer; if not, the caller decides anew, after it has waited for lease if that
+// is not nil. impatient says that there is no more time to wait.
+func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *Decision, impatient bool) (done bool, lease <-chan struct{}) {
 	app := findApp(cur.snapshot, req)
 	if app == nil {
 		dec.Outcome, dec.Why = NoApp, "no app has this name, domain or host"
-		return true
+		return true, nil
 	}
 	dec.App = app
 	caller, charged := d.identify(cur.snapshot, app, now, req, dec)
 	if !charged {
-		return true
+		return true, nil
 	}
 	p := price(cur.snapshot, app, req, &caller)
 	if p.rule != nil {
@@ -127,17 +135,17 @@ func (d *Decider) decideUnder(ctx context.Context, cur *current, now time.Time, 
 	}
 	if !p.meter && !p.check {
 		dec.Outcome = Exempt
-		return true
+		return true, nil
 	}
 	at := d.keeper.Instant(now)
 	leaf := d.active.node(caller.tenant, at)
 	dec.Tenant = leaf.tenant // the caller's name may point into a buffer
 	path := d.path(cur, app, leaf, now, at)
-	if path.refusesUnknown(app, dec) || path.broken(app, &p, dec) {
-		return true
+	if path.refusesUnknown(app, dec) || path.broken(app, p.choice, dec) {
+		return true, nil
 	}
-	a := attempt{d: d, cost: &p, path: path, leaf: leaf, now: now, at: at, minute: minute(now, req.Start), patience: patience}
-	return a.run(ctx, dec)
+	a := attempt{d: d, cost: p, path: path, leaf: leaf, now: now, at: at, minute: minute(now, req.Start), impatient: impatient}
+	return a.run(dec)
 }
 
 // appExtension names the app in Envoy's context extensions.
@@ -183,12 +191,11 @@ func (p *path) refusesUnknown(app *plan.App, dec *Decision) bool {
 
 // broken answers for a tenant whose terms cannot be known: that is never "no
 // limit" (case C004), it is as if etcd were away.
-func (p *path) broken(app *plan.App, c *cost, dec *Decision) bool {
+func (p *path) broken(app *plan.App, choice plan.Choice, dec *Decision) bool {
 	if p.terms.Broken == "" {
 		return false
 	}
 	dec.Why = p.terms.Broken
-	choice := c.choice
 	if choice == plan.ChoiceUnset {
 		choice = app.Defaults.OnUnavailable
 	}

@@ -17,13 +17,11 @@ type patience struct {
 	since  time.Time
 	timer  *time.Timer
 	over   bool
-	waited bool
 }
 
 // wait waits until ready is closed, patience is over or the caller has gone.
 func (p *patience) wait(ctx context.Context, now time.Time, ready <-chan struct{}) {
 	if p.timer == nil {
-		p.waited = true
 		p.timer = time.NewTimer(p.limit(ctx, now))
 	}
 	select {
@@ -44,10 +42,4 @@ func (p *patience) limit(ctx context.Context, now time.Time) time.Duration {
 		limit = min(limit, left-min(answerMargin, left/4))
 	}
 	return max(0, limit)
-}
-
-func (p *patience) stop() {
-	if p.timer != nil {
-		p.timer.Stop()
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -22,6 +23,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 
 	"github.com/meteproject/mete/store"
 	"github.com/meteproject/mete/store/internal/zaplog"
@@ -45,6 +47,7 @@ type Server struct {
 	client *clientv3.Client
 	log    *zaplog.Core
 	lock   *os.File
+	grpc   *grpc.Server // of clients in other processes
 
 	close sync.Once
 }
@@ -136,6 +139,7 @@ func (s *Server) config(cfg Config) (*embed.Config, error) {
 	c.SnapshotCount, c.SnapshotCatchUpEntries = 2000, 1000
 	c.BootstrapDefragThresholdMegabytes = 100
 	c.LogLevel = "error"
+	c.ServiceRegister = func(g *grpc.Server) { s.grpc = g }
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(s.log.Logger())
 	return c, nil
 }
@@ -181,8 +185,29 @@ func (s *Server) Close() {
 			_ = s.client.Close()
 		}
 		if s.etcd != nil {
-			s.etcd.Close()
+			s.stop()
 		}
 		_ = s.lock.Close()
 	})
+}
+
+// patience is how long requests of other processes may take to end by themselves.
+// Their watches never do, and etcd would wait more than 5 s for them.
+const patience = 100 * time.Millisecond
+
+func (s *Server) stop() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.etcd.Close()
+	}()
+	select {
+	case <-done:
+		return
+	case <-time.After(patience):
+	}
+	if s.grpc != nil {
+		s.grpc.Stop()
+	}
+	<-done
 }

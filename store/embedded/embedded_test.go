@@ -74,6 +74,27 @@ func TestServerIsReachedOverTCP(t *testing.T) {
 	}
 }
 
+func TestCloseDoesNotWaitForWatches(t *testing.T) {
+	s, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), ClientURL: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := store.Connect(store.Config{Endpoints: []string{s.Endpoint()}, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if r := <-c.Watch(t.Context(), "k", clientv3.WithCreatedNotify()); !r.Created {
+		t.Fatalf("watch: %+v", r)
+	}
+	began := time.Now()
+	s.Close()
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("closed after %v, want < 2 s", took)
+	}
+}
+
 func TestSecondServerOnOneDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	s, err := embedded.Start(t.Context(), embedded.Config{Dir: dir, ClientURL: "127.0.0.1:0"})

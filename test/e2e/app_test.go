@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 
 // settleWithin is how long documents may take to come into force (Q67).
 const settleWithin = time.Second
+
+// apps counts the apps of this run, so that no name is used twice.
+var apps atomic.Int64
 
 // An app is an App of one test, a tenant on its plan, and that tenant's key.
 type app struct {
@@ -32,10 +36,7 @@ type app struct {
 func newApp(t *testing.T, w *world, limits string, more ...string) *app {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("Test", "t", "_", "-", "/", "-").Replace(t.Name()))
-	if len(name) > 40 {
-		sum := sha256.Sum256([]byte(name))
-		name = name[:30] + "-" + hex.EncodeToString(sum[:4])
-	}
+	name = fmt.Sprintf("%.40s-%d", name, apps.Add(1))
 	a := &app{
 		world: w, name: name, host: name + ".test", tenant: "org:" + name,
 		key: "mk_" + name + "_tenant", probe: "mk_" + name + "_probe",
@@ -136,7 +137,7 @@ func (a *app) sendTo(t *testing.T, target string, headers ...string) *reply {
 		t.Fatal(err)
 	}
 	a.sent++
-	id := fmt.Sprintf("%s/%d", t.Name(), a.sent)
+	id := fmt.Sprintf("%s/%d", a.name, a.sent)
 	req.Host = a.host
 	req.Header.Set(rig.TestID, id)
 	for _, line := range headers {

@@ -120,6 +120,13 @@ func TestEtcdAway_A57_A60(t *testing.T) {
 	if got := rules["allow"].refuse(t, http.StatusTooManyRequests).refusal(t).Error; got != "rate_limited" {
 		t.Errorf("allow: the rate limit says %q, want rate_limited", got)
 	}
+
+	// What was used can be reported to nobody, and mete says so as it ends.
+	err := w.mete.Stop()
+	w.mete = nil
+	if err != nil && !strings.Contains(err.Error(), "settle") {
+		t.Error(err)
+	}
 }
 
 // What was used stays used over a restart, and so do the documents (P68).
