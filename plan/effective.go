@@ -368,6 +368,13 @@ func (t *terms) charge() {
 		}
 		if charged {
 			kept = append(kept, *n)
+			continue
+		}
+		// An edit of its plan may charge it again.
+		for _, g := range n.Guards {
+			if g.Kind == KindPlan {
+				t.tenants = append(t.tenants, g)
+			}
 		}
 	}
 	slices.Reverse(kept)

@@ -24,7 +24,9 @@ type Terms struct {
 	// until a document changes.
 	Until time.Time
 
-	tenants []Guard // the documents that the path was found by, for Holds
+	// tenants are the documents that the path was found by, and the plans of
+	// nodes that have nothing to charge now, for Holds.
+	tenants []Guard
 }
 
 // NodeTerms are the effective limits of one node of a path.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +30,7 @@ func (c *cli) withStore(ctx context.Context, what string, do func(context.Contex
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	client, err := store.Connect(cfg)
+	client, err := connect(ctx, cfg)
 	if err != nil {
 		return c.storeError(what, err)
 	}
@@ -40,6 +39,26 @@ func (c *cli) withStore(ctx context.Context, what string, do func(context.Contex
 		return c.storeError(what, err)
 	}
 	return nil
+}
+
+// connect is store.Connect within ctx: with a user, the client asks for a token
+// first and waits for etcd without an end.
+func connect(ctx context.Context, cfg store.Config) (*clientv3.Client, error) {
+	type result struct {
+		client *clientv3.Client
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		client, err := store.Connect(cfg)
+		done <- result{client, err}
+	}()
+	select {
+	case r := <-done:
+		return r.client, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err() // the process ends soon, and the attempt with it
+	}
 }
 
 func (c *cli) storeConfig() (store.Config, error) {
@@ -161,10 +180,6 @@ func (c *cli) storeError(what string, err error) error {
 		if !c.endpointsByDefault {
 			f.next = "check the address and that etcd runs; --timeout allows more time"
 		}
-	}
-	var network net.Error
-	if f.code == exitUnreachable && errors.As(err, &network) && !network.Timeout() {
-		f.why = network.Error()
 	}
 	return f
 }

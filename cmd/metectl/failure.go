@@ -36,13 +36,15 @@ type answer int
 
 func (a answer) Error() string { return fmt.Sprintf("exit %d", int(a)) }
 
-// failed wraps an error of a call that was to do what.
-func failed(what string, err error) error {
+// unexpected classifies what is left: all calls of the store and of files come
+// classified, so it is mostly stdout that could not be written.
+func unexpected(err error) error {
 	var f *failure
-	if errors.As(err, &f) {
-		return f
+	var a answer
+	if err == nil || errors.As(err, &f) || errors.As(err, &a) {
+		return err
 	}
-	return &failure{code: exitUnreachable, what: what, why: err.Error()}
+	return &failure{code: exitUnreachable, what: "cannot finish", why: err.Error(), next: "see whether the output can be written, then try again"}
 }
 
 // usageError tells that the command line is wrong.

@@ -95,14 +95,21 @@ func (c *cli) createKey(ctx context.Context, r keyRequest) error {
 	if err != nil {
 		return err
 	}
-	if c.output == "json" || c.output == "yaml" {
-		return c.writeAs(v, nil)
-	}
-	if _, err := fmt.Fprintln(c.stdout, v.Key); err != nil {
-		return err
+	if err := c.printKey(v); err != nil {
+		short := shortReference(plan.KindCredential, v.Hash)
+		return &failure{code: exitPartly, what: "the key was made and could not be shown", why: err.Error(),
+			next: "metectl delete " + short + " --yes, then make another one"}
 	}
 	c.say("%s created for tenant %s; the key is shown this once, keep it safe", shortReference(plan.KindCredential, v.Hash), v.Tenant)
 	return nil
+}
+
+func (c *cli) printKey(v keyView) error {
+	if c.output == "json" || c.output == "yaml" {
+		return c.writeAs(v, nil)
+	}
+	_, err := fmt.Fprintln(c.stdout, v.Key)
+	return err
 }
 
 // document is the key's credential, as people would write it.

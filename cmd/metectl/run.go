@@ -27,6 +27,7 @@ type cli struct {
 	output             string
 	color              string
 	endpointsByDefault bool // nobody named a store; for the hint of an error
+	settled            bool // the command line is right; what fails now is no mistake in it
 }
 
 // run executes one command line and returns the exit code.
@@ -37,7 +38,11 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	return report(ctx, stderr, root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	if c.settled {
+		err = unexpected(err)
+	}
+	return report(ctx, stderr, err)
 }
 
 func (c *cli) rootCommand() *cobra.Command {
@@ -49,7 +54,8 @@ func (c *cli) rootCommand() *cobra.Command {
 It talks to etcd, at 127.0.0.1:2379 unless --endpoints, --data-dir or the environment
 (METECTL_ENDPOINTS, else ETCDCTL_ENDPOINTS) says otherwise. Each global flag has such a
 variable: METECTL_CACERT, METECTL_CERT, METECTL_KEY, METECTL_USER, METECTL_PASSWORD,
-METECTL_DATA_DIR, METECTL_TIMEOUT.
+METECTL_DATA_DIR, METECTL_TIMEOUT, METECTL_OUTPUT, METECTL_COLOR. Those for etcd fall back to
+etcdctl's: ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_USER, ETCDCTL_PASSWORD.
 
 Exit codes: 0 done; 1 a negative answer (differences found, something rejected); 2 wrong
 command line; 3 document invalid; 4 conflict; 5 not found; 6 not permitted; 7 store
@@ -71,7 +77,6 @@ unreachable or timed out; 8 partly done; 130 interrupted.`,
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "longest `time` for everything a command asks of the store")
 	f.StringVarP(&c.output, "output", "o", "table", "`form` of the output: table, json, yaml or name")
 	f.StringVar(&c.color, "color", "auto", "auto, always or never; output has no colour today, words carry the meaning")
-	root.MarkFlagsMutuallyExclusive("endpoints", "data-dir")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(err.Error(), cmd.CommandPath()+" --help lists the flags")
 	})
@@ -85,13 +90,18 @@ unreachable or timed out; 8 partly done; 130 interrupted.`,
 
 // settle fills the global flags from the environment and checks them.
 func (c *cli) settle(cmd *cobra.Command) error {
+	changed := func(flag string) bool { return cmd.Flags().Changed(flag) }
+	for flag, value := range map[string]*string{"output": &c.output, "color": &c.color} {
+		if v := c.env("METECTL_" + strings.ToUpper(flag)); v != "" && !changed(flag) {
+			*value = v
+		}
+	}
 	if !slices.Contains([]string{"table", "json", "yaml", "name"}, c.output) {
 		return usageError(fmt.Sprintf("-o %s is unknown", c.output), "use -o table, json, yaml or name")
 	}
 	if !slices.Contains([]string{"auto", "always", "never"}, c.color) {
 		return usageError(fmt.Sprintf("--color %s is unknown", c.color), "use --color auto, always or never")
 	}
-	changed := func(flag string) bool { return cmd.Flags().Changed(flag) }
 	for flag, value := range map[string]*string{"cacert": &c.cacert, "cert": &c.cert, "key": &c.key, "user": &c.user} {
 		if !changed(flag) {
 			*value = c.setting(flag)
@@ -107,6 +117,7 @@ func (c *cli) settle(cmd *cobra.Command) error {
 	if c.timeout <= 0 {
 		return usageError("--timeout must be above 0", "leave it out for 10s")
 	}
+	c.settled = true
 	return c.settleEndpoints(changed)
 }
 
@@ -114,6 +125,8 @@ func (c *cli) settle(cmd *cobra.Command) error {
 // variables, then etcdctl's.
 func (c *cli) settleEndpoints(changed func(string) bool) error {
 	switch {
+	case changed("endpoints") && changed("data-dir"):
+		return usageError("--endpoints and --data-dir both name a store", "give one of them")
 	case changed("endpoints"):
 		return nil
 	case changed("data-dir"):

@@ -61,7 +61,9 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{log: zaplog.New(cfg.Log, zapcore.ErrorLevel), lock: lock}
+	// A new store has nothing on disk yet when etcd first looks for the version
+	// of its storage. It looks again.
+	s := &Server{log: zaplog.New(cfg.Log, zapcore.ErrorLevel, "failed to update storage version"), lock: lock}
 	if err := s.start(ctx, cfg); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("start etcd on %s in %s: %w", cfg.ClientURL, cfg.Dir, err)

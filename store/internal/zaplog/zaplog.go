@@ -2,6 +2,7 @@
 package zaplog
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -15,12 +16,14 @@ import (
 type Core struct {
 	log    zerolog.Logger
 	min    *atomic.Int32
+	muted  []string
 	fields []zapcore.Field
 }
 
-// New returns a core that writes entries of level lowest and above.
-func New(log zerolog.Logger, lowest zapcore.Level) *Core {
-	c := &Core{log: log, min: new(atomic.Int32)}
+// New returns a core that writes entries of level lowest and above, but for those
+// with a muted message.
+func New(log zerolog.Logger, lowest zapcore.Level, muted ...string) *Core {
+	c := &Core{log: log, min: new(atomic.Int32), muted: muted}
 	c.Raise(lowest)
 	return c
 }
@@ -38,12 +41,12 @@ func (c *Core) Enabled(l zapcore.Level) bool { return int32(l) >= c.min.Load() }
 // With implements [zapcore.Core].
 func (c *Core) With(fields []zapcore.Field) zapcore.Core {
 	all := append(append([]zapcore.Field(nil), c.fields...), fields...)
-	return &Core{log: c.log, min: c.min, fields: all}
+	return &Core{log: c.log, min: c.min, muted: c.muted, fields: all}
 }
 
 // Check implements [zapcore.Core].
 func (c *Core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) {
+	if c.Enabled(e.Level) && !slices.Contains(c.muted, e.Message) {
 		return ce.AddCore(e, c)
 	}
 	return ce
