@@ -26,7 +26,8 @@ help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## see mete at work behind a real Envoy; KEEP=1 leaves it up to play with
-	@$(GO) run ./test/demo $(if $(KEEP),-keep)
+	@$(GO) build -o $(BIN)/demo ./test/demo
+	@$(BIN)/demo $(if $(KEEP),-keep)
 
 test: envoy ## all tests with the race detector, the end-to-end tests with a real Envoy included
 	$(if $(RACE),,@echo "no C compiler: testing without the race detector")

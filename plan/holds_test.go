@@ -12,11 +12,14 @@ import (
 // meant returns what terms say, without the revisions that they were read at.
 func meant(t plan.Terms) string { return fmt.Sprintf("%s known=%v root=%s", shown(t), t.Known, t.Root) }
 
-// Terms that hold by their revisions are what the new snapshot gives, whatever was
-// edited, deleted, broken or voided in between.
-func TestSnapshot_HoldsOnlyWhatIsSo(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
-	tenants := []string{"org:a", "org:b", "team:c", "team:d", "user:e", "user:f"}
+func family() []string {
+	return []string{"org:a", "org:b", "team:c", "team:d", "user:e", "user:f"}
+}
+
+// scramble makes one edit at random.
+func scramble(t *testing.T, r *rand.Rand, c *plan.Catalog, revision int64) {
+	t.Helper()
+	tenants := family()
 	limits := []string{
 		"{}",
 		"{x: {kind: rate, amount: %d, window: 1s}}",
@@ -30,45 +33,53 @@ func TestSnapshot_HoldsOnlyWhatIsSo(t *testing.T) {
 		}
 		return fmt.Sprintf(l, n)
 	}
+	i := r.IntN(len(tenants))
+	text := ""
+	switch r.IntN(8) {
+	case 0, 1:
+		text = doc("Plan", fmt.Sprint("p", r.IntN(2)), "{limits: "+pick(revision)+"}")
+	case 2:
+		text = fmt.Sprintf("%s  defaults: {plan: p%d}\n", appText, r.IntN(2))
+	case 3:
+		c.Delete(plan.KindTenant, tenants[i], revision)
+	case 4:
+		c.SetVoid(tenants[i], revision)
+	case 5:
+		c.PutBroken(plan.KindTenant, tenants[i], revision, "never valid")
+	default:
+		spec := "limits: " + pick(revision)
+		if i > 1 {
+			spec += fmt.Sprintf(", parent: %q", tenants[r.IntN(i)])
+		}
+		if r.IntN(2) == 0 {
+			spec += fmt.Sprint(", plan: p", r.IntN(2))
+		}
+		if r.IntN(6) == 0 {
+			spec += ", app: other"
+		}
+		text = doc("Tenant", tenants[i], "{"+spec+"}")
+	}
+	docs, problems := plan.Decode("", []byte(text))
+	if text != "" && len(docs) != 1 {
+		t.Fatal(text, lines(problems))
+	}
+	for _, d := range docs {
+		c.Put(d, revision)
+	}
+}
+
+// Terms that hold by their revisions are what the new snapshot gives, whatever was
+// edited, deleted, broken or voided in between.
+func TestSnapshot_HoldsOnlyWhatIsSo(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	tenants := family()
 	c, revision := catalog(t, appText, doc("Plan", "p0", "{limits: {}}"), doc("Plan", "p1", "{limits: {}}")), int64(10)
 	held := 0
 	for range 4000 {
 		before := c.Snapshot()
 		for range 1 + r.IntN(2) {
 			revision++
-			i := r.IntN(len(tenants))
-			text := ""
-			switch r.IntN(8) {
-			case 0, 1:
-				text = doc("Plan", fmt.Sprint("p", r.IntN(2)), "{limits: "+pick(revision)+"}")
-			case 2:
-				text = fmt.Sprintf("%s  defaults: {plan: p%d}\n", appText, r.IntN(2))
-			case 3:
-				c.Delete(plan.KindTenant, tenants[i], revision)
-			case 4:
-				c.SetVoid(tenants[i], revision)
-			case 5:
-				c.PutBroken(plan.KindTenant, tenants[i], revision, "never valid")
-			default:
-				spec := "limits: " + pick(revision)
-				if i > 1 {
-					spec += fmt.Sprintf(", parent: %q", tenants[r.IntN(i)])
-				}
-				if r.IntN(2) == 0 {
-					spec += fmt.Sprint(", plan: p", r.IntN(2))
-				}
-				if r.IntN(6) == 0 {
-					spec += ", app: other"
-				}
-				text = doc("Tenant", tenants[i], "{"+spec+"}")
-			}
-			docs, problems := plan.Decode("", []byte(text))
-			if text != "" && len(docs) != 1 {
-				t.Fatal(text, lines(problems))
-			}
-			for _, d := range docs {
-				c.Put(d, revision)
-			}
+			scramble(t, r, c, revision)
 		}
 		after := c.Snapshot()
 		for _, name := range tenants {

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -61,35 +62,35 @@ func TestAccountsWithAWrongViewOfWhoIsLiable(t *testing.T) {
 }
 
 func TestFirstUseIsRecordedForTheApp(t *testing.T) {
-	s, c := subject(t), server.Client()
-	op := quota.Operation{Key: quota.Key{Tenant: t.Name()}, App: t.Name(), Holder: t.Name(), Seq: 1, Want: 5, Min: 1, Ceiling: 100}
-	s.SetLiable(t.Name(), true)
+	s, c, me := subject(t), server.Client(), unique(t)
+	op := quota.Operation{Key: quota.Key{Tenant: me}, App: me, Holder: me, Seq: 1, Want: 5, Min: 1, Ceiling: 100}
+	s.SetLiable(me, true)
 	apply(t, s.Store, op)
-	if r, _ := c.Get(t.Context(), store.UsedKey(t.Name())); len(r.Kvs) > 0 {
+	if r, _ := c.Get(t.Context(), store.UsedKey(me)); len(r.Kvs) > 0 {
 		t.Error("a lease counts as use")
 	}
 	op.Seq, op.Used = 2, 1
 	apply(t, s.Store, op)
-	if r, _ := c.Get(t.Context(), store.UsedKey(t.Name())); len(r.Kvs) == 0 {
+	if r, _ := c.Get(t.Context(), store.UsedKey(me)); len(r.Kvs) == 0 {
 		t.Error("use was not recorded")
 	}
 }
 
 func TestListOfAccounts(t *testing.T) {
-	s := subject(t)
+	s, me := subject(t), unique(t)
 	accounts := store.NewAccounts(server.Client())
-	for i, tenant := range []string{t.Name() + "/a", t.Name() + "/a", t.Name() + "/b"} {
+	for i, tenant := range []string{me + "/a", me + "/a", me + "/b"} {
 		apply(t, s.Store, quota.Operation{
 			Key:    quota.Key{Root: fmt.Sprint(i), Tenant: tenant, Limit: "l", Window: fmt.Sprint(i)},
 			Holder: "h", Seq: 1, Used: int64(i + 1), Ceiling: 100,
 		})
 	}
-	got, err := accounts.List(t.Context(), t.Name()+"/a")
+	got, err := accounts.List(t.Context(), me+"/a")
 	if err != nil || len(got) != 2 {
 		t.Errorf("got %+v, %v; want two accounts", got, err)
 	}
 	for _, e := range got {
-		if e.Account.Used() == 0 || e.Revision == 0 || e.Key.Tenant != t.Name()+"/a" {
+		if e.Account.Used() == 0 || e.Revision == 0 || e.Key.Tenant != me+"/a" {
 			t.Errorf("got %+v", e)
 		}
 	}
@@ -176,10 +177,11 @@ func TestErrorsTellWhetherAnOperationWasApplied(t *testing.T) {
 			f := &failing{KV: server.Client(), how: c.how}
 			accounts := store.NewAccounts(f)
 			accounts.Liable = func(string) bool { return true }
-			put(t, server.Client(), store.LiableKey(t.Name()), "")
+			me := unique(t)
+			put(t, server.Client(), store.LiableKey(me), "")
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
-			op := quota.Operation{Key: quota.Key{Tenant: t.Name()}, Holder: t.Name(), Seq: 1, Want: 5, Min: 1, Ceiling: 100, Used: 1}
+			op := quota.Operation{Key: quota.Key{Tenant: me}, Holder: me, Seq: 1, Want: 5, Min: 1, Ceiling: 100, Used: 1}
 			r, err := accounts.Apply(ctx, op)
 			if errors.Is(err, quota.ErrNotApplied) != c.notApplied || (err == nil) != c.ok {
 				t.Errorf("got %+v, %v", r, err)
@@ -205,20 +207,20 @@ func onlyFirst(n int, err error) error {
 // lost, against the plain arithmetic of quota.Apply (case C102).
 func TestHistoryIsLinearizable(t *testing.T) {
 	const holders, rounds, ceiling = 6, 40, 120
-	accounts := store.NewAccounts(server.Client())
+	accounts, me := store.NewAccounts(server.Client()), unique(t)
 	lossy := storetest.LostReply(accounts, 5)
 	began := time.Now()
 	var mu sync.Mutex
 	var history []porcupine.Operation
 	var wg sync.WaitGroup
 	for h := range holders {
-		id := fmt.Sprintf("%s-%d", t.Name(), h)
+		id := fmt.Sprintf("%s-%d", me, h)
 		put(t, server.Client(), store.LiableKey(id), "")
 		wg.Go(func() {
 			var used int64
 			for seq := uint64(1); seq <= rounds; seq++ {
 				op := quota.Operation{
-					Key: quota.Key{Tenant: t.Name()}, Holder: id, Seq: seq, Used: used,
+					Key: quota.Key{Tenant: me}, Holder: id, Seq: seq, Used: used,
 					Want: int64(seq % 17), Min: min(1, int64(seq%17)), Ceiling: ceiling, Replicas: 1,
 				}
 				for done := false; !done; {
@@ -260,4 +262,10 @@ func accountModel() porcupine.Model {
 		},
 		Equal: func(x, y any) bool { return fmt.Sprint(x) == fmt.Sprint(y) },
 	}
+}
+
+// unique names what a test run has for itself on the shared server.
+func unique(t *testing.T) string {
+	t.Helper()
+	return t.Name() + "-" + rand.Text()
 }

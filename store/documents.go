@@ -123,7 +123,7 @@ func (d *Documents) handle(ctx context.Context, b batch) error {
 	d.shelf.now = d.Now()
 	d.shelf.apply(b)
 	d.epoch = d.shelf.epoch
-	d.settle(ctx, b.full)
+	d.settle(ctx)
 	d.mu.Lock()
 	d.stats.Revision = max(b.revision, d.stats.Revision)
 	d.stats.ApplyDelay = time.Since(b.received) //nolint:forbidigo // measures delay
@@ -158,12 +158,13 @@ func epochIn(b batch, otherwise string) string {
 }
 
 // settle decides, publishes, and hands out a snapshot if there is a new one.
-func (d *Documents) settle(ctx context.Context, always bool) {
+func (d *Documents) settle(ctx context.Context) {
 	d.searches = 0
+	changed := !d.shelf.handed
 	// Each turn may make other documents valid; a chain of them is short.
 	for range maxTurns {
 		ds := d.shelf.decide()
-		always = always || ds.changed
+		changed = changed || ds.changed
 		if err := d.write(ctx, ds); err != nil {
 			d.Log.Warn().Err(err).Msg("valid documents could not be published; trying again")
 			d.shelf.relevant = false
@@ -172,7 +173,7 @@ func (d *Documents) settle(ctx context.Context, always bool) {
 		if !d.shelf.relevant {
 			break
 		}
-		always = true
+		changed = true
 	}
 	d.shelf.relevant = false
 	list := d.shelf.list()
@@ -182,11 +183,12 @@ func (d *Documents) settle(ctx context.Context, always bool) {
 	for _, r := range list {
 		d.stats.Rejected[r.Kind]++
 	}
-	if !always {
+	if !changed {
 		d.mu.Unlock()
 		return
 	}
 	snap := d.shelf.catalog.Snapshot()
+	d.shelf.handed = true
 	d.snap = snap
 	d.mu.Unlock()
 	if d.OnSnapshot != nil {
@@ -225,7 +227,7 @@ const maxTurns = 5
 func (d *Documents) again(ctx context.Context) {
 	if len(d.shelf.dirty) > 0 {
 		d.shelf.now = d.Now()
-		d.settle(ctx, false)
+		d.settle(ctx)
 	}
 	d.record(ctx)
 }

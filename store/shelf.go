@@ -68,6 +68,7 @@ type shelf struct {
 	owed  map[docID]bool // status/ or effective/ may need a write
 	// relevant: the catalog has changed, so rejections are decided anew.
 	relevant bool
+	handed   bool // a snapshot was handed out
 	epoch    string
 	warned   map[string]bool // keys outside of the schema
 }

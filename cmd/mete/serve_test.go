@@ -358,15 +358,7 @@ func TestStopSettles(t *testing.T) {
 	}
 	putDocuments(t, etcd)
 	conn := connect(t, a.GRPC)
-	request := &authv3.CheckRequest{Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
-		Method: "GET", Path: "/", Host: "api", HeaderMap: &corev3.HeaderMap{Headers: []*corev3.HeaderValue{{Key: "x-org", RawValue: []byte("org:acme")}}},
-	}}}}
-	allowed := func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		resp, err := authv3.NewAuthorizationClient(conn).Check(ctx, request)
-		return err == nil && resp.GetStatus().GetCode() == 0 && len(resp.GetOkResponse().GetHeaders())+len(resp.GetOkResponse().GetResponseHeadersToAdd()) > 0
-	}
+	allowed := func() bool { return admits(t, conn, "org:acme") }
 	eventually(t, "an allowed request", allowed)
 	for range 2 {
 		if !allowed() {
@@ -394,6 +386,80 @@ func TestStopSettles(t *testing.T) {
 	r.checkAccount(t, 3)
 }
 
+// admits tells whether a request of a tenant is let through.
+func admits(t *testing.T, conn *grpc.ClientConn, tenant string) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	resp, err := authv3.NewAuthorizationClient(conn).Check(ctx, &authv3.CheckRequest{
+		Attributes: &authv3.AttributeContext{Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
+			Method: "GET", Path: "/", Host: "api",
+			HeaderMap: &corev3.HeaderMap{Headers: []*corev3.HeaderValue{{Key: "x-org", RawValue: []byte(tenant)}}},
+		}}},
+	})
+	return err == nil && resp.GetStatus().GetCode() == 0 && resp.GetOkResponse() != nil
+}
+
+// TestReplicas: split limits are shared out over the replicas there are, and a
+// replica whose liable key is lost goes on under a new incarnation.
+func TestReplicas(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	first := start(t, "--etcd-listen=127.0.0.1:0", "--drain-delay=0")
+	a := first.addresses(t)
+	second := start(t, "--etcd-endpoints=http://"+a.Etcd, "--drain-delay=0")
+	b := second.addresses(t)
+	etcd, err := store.Connect(store.Config{Endpoints: []string{a.Etcd}, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	putDocuments(t, etcd)
+	conn := connect(t, b.GRPC)
+	for _, addr := range []string{a.Metrics, b.Metrics} {
+		eventually(t, "the other replica", func() bool {
+			_, body := get(t, "http://"+addr+"/metrics")
+			return strings.Contains(body, "mete_replicas 2\n")
+		})
+	}
+	eventually(t, "an admitted request", func() bool { return admits(t, conn, "org:split") })
+	admitted := 1
+	for admitted < 20 && admits(t, conn, "org:split") {
+		admitted++
+	}
+	if admitted != 5 {
+		t.Errorf("one of two replicas admits %d of 10", admitted)
+	}
+
+	before := incarnationOf(t, b)
+	if _, err := etcd.Delete(t.Context(), store.LiablePrefix+before); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a new incarnation", func() bool {
+		now := incarnationOf(t, b)
+		keys, err := etcd.Get(t.Context(), store.LiablePrefix+now)
+		return now != before && err == nil && len(keys.Kvs) == 1
+	})
+	eventually(t, "a lease of the new incarnation", func() bool {
+		admits(t, conn, "org:acme")
+		_, body := get(t, "http://"+b.Metrics+"/metrics")
+		return strings.Contains(body, `mete_lease_requests_total{result="granted"} 1`)
+	})
+	_, _ = conn.Close(), etcd.Close()
+	for _, r := range []*running{second, first} {
+		if err := r.stop(t); err != nil {
+			t.Errorf("%v\n%s", err, r.log)
+		}
+	}
+}
+
+func incarnationOf(t *testing.T, a addresses) string {
+	t.Helper()
+	var s status
+	if _, body := get(t, "http://"+a.Admin+"/v1/status"); json.Unmarshal([]byte(body), &s) != nil {
+		t.Fatalf("status: %s", body)
+	}
+	return s.Incarnation
+}
+
 func putDocuments(t *testing.T, etcd *clientv3.Client) {
 	t.Helper()
 	for key, text := range map[string]string{
@@ -402,7 +468,10 @@ func putDocuments(t *testing.T, etcd *clientv3.Client) {
 		store.DocumentKey(plan.KindPlan, "free"): "apiVersion: mete/v1\nkind: Plan\nmetadata: {name: free}\n" +
 			"spec: {limits: {monthly: {kind: quota, amount: 1000, reset: {calendar: month}}}}\n",
 		store.DocumentKey(plan.KindTenant, "org:acme"): "apiVersion: mete/v1\nkind: Tenant\nmetadata: {name: \"org:acme\"}\nspec: {plan: free}\n",
-		store.DocumentKey(plan.KindPlan, "bad"):        "apiVersion: mete/v1\nkind: Plan\nmetadata: {name: bad}\nspec: {limmits: {}}\n",
+		store.DocumentKey(plan.KindPlan, "split"): "apiVersion: mete/v1\nkind: Plan\nmetadata: {name: split}\n" +
+			"spec: {limits: {hourly: {kind: rate, amount: 10, window: 1h, replicas: split}}}\n",
+		store.DocumentKey(plan.KindTenant, "org:split"): "apiVersion: mete/v1\nkind: Tenant\nmetadata: {name: \"org:split\"}\nspec: {plan: split}\n",
+		store.DocumentKey(plan.KindPlan, "bad"):         "apiVersion: mete/v1\nkind: Plan\nmetadata: {name: bad}\nspec: {limmits: {}}\n",
 	} {
 		if _, err := etcd.Put(t.Context(), key, text); err != nil {
 			t.Fatal(err)

@@ -49,7 +49,8 @@ func credentialText(hash string, fields []string) ([]byte, error) {
 	return yaml.Dump(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{
 		plain("apiVersion"), plain(plan.APIVersion),
 		plain("kind"), plain(string(plan.KindCredential)),
-		plain("metadata"), {Kind: yaml.MappingNode, Content: []*yaml.Node{plain("name"), quoted(hash)}},
+		plain("metadata"),
+		{Kind: yaml.MappingNode, Content: []*yaml.Node{plain("name"), quoted(hash)}},
 		plain("spec"), spec,
 	}}, yaml.WithIndent(2))
 }

@@ -136,8 +136,9 @@ func (c *cli) checkZone(ctx context.Context, client *clientv3.Client, catalog *p
 	if err != nil || used.Count == 0 {
 		return err
 	}
+	line, col := b.position(doc, "spec", "time_zone")
 	b.problems = append(b.problems, plan.Problem{
-		File: b.files[doc], Kind: doc.Kind, Name: doc.Name, Path: "spec.time_zone",
+		File: b.files[doc], Line: line, Col: col, Kind: doc.Kind, Name: doc.Name, Path: "spec.time_zone",
 		Message: fmt.Sprintf("cannot change from %s to %s, because usage is recorded; keep %s, or write a new app",
 			old.TimeZone, doc.App.TimeZone, old.TimeZone),
 	})

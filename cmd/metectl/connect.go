@@ -87,8 +87,10 @@ func readAddress(dir string) (string, error) {
 	path := filepath.Join(dir, "addresses.json")
 	text, err := os.ReadFile(path)
 	if err != nil {
-		f := &failure{code: exitUnreachable, what: what, why: err.Error(),
-			next: "start mete serve --data-dir " + dir + ", which writes the file when it is ready"}
+		f := &failure{
+			code: exitUnreachable, what: what, why: err.Error(),
+			next: "start mete serve --data-dir " + dir + ", which writes the file when it is ready",
+		}
 		if errors.Is(err, os.ErrPermission) {
 			f.code, f.next = exitForbidden, "run metectl as the user that mete runs as"
 		}
@@ -98,8 +100,10 @@ func readAddress(dir string) (string, error) {
 		Etcd string `json:"etcd"`
 	}
 	if err := json.Unmarshal(text, &addresses); err != nil || addresses.Etcd == "" {
-		return "", &failure{code: exitUnreachable, what: what, why: path + " names no etcd; that mete uses etcd elsewhere",
-			next: "name that etcd with --endpoints"}
+		return "", &failure{
+			code: exitUnreachable, what: what, why: path + " names no etcd; that mete uses etcd elsewhere",
+			next: "name that etcd with --endpoints",
+		}
 	}
 	return addresses.Etcd, nil
 }

@@ -145,8 +145,10 @@ func inUse(catalog *plan.Catalog, s stored) error {
 		why, next, _ := strings.Cut(p.Message, "; ")
 		whys, nexts = append(whys, why), append(nexts, next)
 	}
-	return &failure{code: exitConflict, what: "cannot delete " + shortReference(s.kind, s.name),
-		why: strings.Join(whys, ", and "), next: strings.Join(nexts, ", and ")}
+	return &failure{
+		code: exitConflict, what: "cannot delete " + shortReference(s.kind, s.name),
+		why: strings.Join(whys, ", and "), next: strings.Join(nexts, ", and "),
+	}
 }
 
 // confirm asks on a terminal, and wants --yes elsewhere.
@@ -161,7 +163,7 @@ func (c *cli) confirm(doomed []stored, yes bool) error {
 	if !isTerminal(c.stdin) {
 		return usageError("deleting "+strings.Join(names, ", ")+" wants a yes", "add --yes; nothing was deleted")
 	}
-	fmt.Fprintf(c.stderr, "delete %s? [y/N] ", strings.Join(names, ", "))
+	_, _ = fmt.Fprintf(c.stderr, "delete %s? [y/N] ", strings.Join(names, ", "))
 	line, _ := bufio.NewReader(c.stdin).ReadString('\n')
 	if a := strings.ToLower(strings.TrimSpace(line)); a != "y" && a != "yes" {
 		c.say("nothing was deleted")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 	"strings"
@@ -13,6 +14,23 @@ type batch struct {
 	docs     []*plan.Document // the valid ones
 	problems []plan.Problem
 	files    map[*plan.Document]string
+	texts    map[string][]byte // by file
+}
+
+// position returns where a field of doc stands in its file; zeros if unknown.
+func (b *batch) position(doc *plan.Document, path ...string) (line, col int) {
+	before, _, found := bytes.Cut(b.texts[b.files[doc]], doc.Text)
+	t, err := parseTree(doc.Text)
+	if !found || err != nil {
+		return 0, 0
+	}
+	n := t.root
+	for _, name := range path {
+		if n = child(n, name); n == nil {
+			return 0, 0
+		}
+	}
+	return bytes.Count(before, []byte("\n")) + n.Line, n.Column
 }
 
 // readBatch decodes what -f names and checks it as far as that goes without a
@@ -22,16 +40,19 @@ func (c *cli) readBatch(names []string) (*batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &batch{files: map[*plan.Document]string{}}
+	b := &batch{files: map[*plan.Document]string{}, texts: map[string][]byte{}}
 	first := map[string]string{} // file of each document, by reference
 	for _, s := range sources {
+		b.texts[s.name] = s.text
 		docs, problems := plan.Decode(s.name, s.text)
 		b.problems = append(b.problems, problems...)
 		for _, doc := range docs {
 			ref := reference(doc.Kind, doc.Name)
 			if where, twice := first[ref]; twice {
+				b.files[doc] = s.name
+				line, col := b.position(doc, "metadata", "name")
 				b.problems = append(b.problems, plan.Problem{
-					File: s.name, Kind: doc.Kind, Name: doc.Name,
+					File: s.name, Line: line, Col: col, Kind: doc.Kind, Name: doc.Name,
 					Message: fmt.Sprintf("%s is in %s already; keep one", shortReference(doc.Kind, doc.Name), where),
 				})
 				continue

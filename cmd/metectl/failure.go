@@ -75,16 +75,16 @@ func report(ctx context.Context, stderr io.Writer, err error) int {
 		return int(a)
 	}
 	if ctx.Err() != nil {
-		fmt.Fprintln(stderr, "metectl: interrupted")
+		_, _ = fmt.Fprintln(stderr, "metectl: interrupted")
 		return exitInterrupted
 	}
 	var f *failure
 	if !errors.As(err, &f) { // cobra's own errors: unknown command or flag
 		f = &failure{code: exitUsage, what: "wrong command line", why: firstLine(err.Error()), next: "metectl --help lists the commands"}
 	}
-	fmt.Fprintf(stderr, "metectl: %s: %s\n", f.what, f.why)
+	_, _ = fmt.Fprintf(stderr, "metectl: %s: %s\n", f.what, f.why)
 	if f.next != "" {
-		fmt.Fprintf(stderr, "next: %s\n", f.next)
+		_, _ = fmt.Fprintf(stderr, "next: %s\n", f.next)
 	}
 	return f.code
 }

@@ -89,8 +89,10 @@ func readFolder(root string) ([]source, error) {
 	case err != nil:
 		return nil, fileError("cannot read documents", err)
 	case len(sources) == 0:
-		return nil, &failure{code: exitNotFound, what: "cannot read documents",
-			why: root + " holds no .yaml, .yml or .json file", next: "name the folder with the documents"}
+		return nil, &failure{
+			code: exitNotFound, what: "cannot read documents",
+			why: root + " holds no .yaml, .yml or .json file", next: "name the folder with the documents",
+		}
 	}
 	return sources, nil
 }

@@ -101,8 +101,10 @@ func (c *cli) printDocuments(kind plan.Kind, found []stored, alone bool) error {
 	trees := make([]*tree, 0, len(found))
 	for _, s := range found {
 		if s.doc == nil {
-			err := &failure{code: exitInvalid, what: "cannot read " + shortReference(kind, s.name), why: firstProblem(s),
-				next: "metectl get " + shortReference(kind, s.name) + " --raw shows it as it is"}
+			err := &failure{
+				code: exitInvalid, what: "cannot read " + shortReference(kind, s.name), why: firstProblem(s),
+				next: "metectl get " + shortReference(kind, s.name) + " --raw shows it as it is",
+			}
 			if alone {
 				return err
 			}

@@ -97,8 +97,10 @@ func (c *cli) createKey(ctx context.Context, r keyRequest) error {
 	}
 	if err := c.printKey(v); err != nil {
 		short := shortReference(plan.KindCredential, v.Hash)
-		return &failure{code: exitPartly, what: "the key was made and could not be shown", why: err.Error(),
-			next: "metectl delete " + short + " --yes, then make another one"}
+		return &failure{
+			code: exitPartly, what: "the key was made and could not be shown", why: err.Error(),
+			next: "metectl delete " + short + " --yes, then make another one",
+		}
 	}
 	c.say("%s created for tenant %s; the key is shown this once, keep it safe", shortReference(plan.KindCredential, v.Hash), v.Tenant)
 	return nil
@@ -137,8 +139,10 @@ func (c *cli) storeKey(ctx context.Context, client *clientv3.Client, doc *plan.D
 		return err
 	}
 	if catalog.Snapshot().Tenant(doc.Credential.Tenant) == nil {
-		return &failure{code: exitNotFound, what: "cannot make a key", why: "there is no tenant " + doc.Credential.Tenant,
-			next: "metectl get tenants lists them; apply the tenant first"}
+		return &failure{
+			code: exitNotFound, what: "cannot make a key", why: "there is no tenant " + doc.Credential.Tenant,
+			next: "metectl get tenants lists them; apply the tenant first",
+		}
 	}
 	for _, p := range catalog.Check(doc) {
 		if !p.Warning {

@@ -88,8 +88,10 @@ func findCredential(ctx context.Context, client *clientv3.Client, start string) 
 }
 
 func missing(kind plan.Kind, name string) error {
-	return &failure{code: exitNotFound, what: "cannot find " + shortReference(kind, name), why: "it is not in the store",
-		next: "metectl get " + kindPlural(kind) + " lists what is"}
+	return &failure{
+		code: exitNotFound, what: "cannot find " + shortReference(kind, name), why: "it is not in the store",
+		next: "metectl get " + kindPlural(kind) + " lists what is",
+	}
 }
 
 // loadCatalog reads what documents are checked against: what is enforced, and on
@@ -140,11 +142,15 @@ func conflict(err error) error {
 	var partial *store.PartialError
 	switch {
 	case errors.As(err, &partial):
-		return &failure{code: exitPartly, what: "not all was written", why: partial.Error(),
-			next: "metectl diff shows what is missing; apply again"}
+		return &failure{
+			code: exitPartly, what: "not all was written", why: partial.Error(),
+			next: "metectl diff shows what is missing; apply again",
+		}
 	case errors.Is(err, store.ErrChanged):
-		return &failure{code: exitConflict, what: "nothing was written", why: err.Error(),
-			next: "look at metectl diff, then try again"}
+		return &failure{
+			code: exitConflict, what: "nothing was written", why: err.Error(),
+			next: "look at metectl diff, then try again",
+		}
 	}
 	return err
 }

@@ -13,7 +13,6 @@ import (
 
 // A cli is one run of metectl: its streams, environment and global flags.
 type cli struct {
-	ctx            context.Context // ended by a signal
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	env            func(string) string
@@ -32,8 +31,8 @@ type cli struct {
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) string) int {
-	c := &cli{ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr, env: env, now: time.Now}
-	root := c.rootCommand()
+	c := &cli{stdin: stdin, stdout: stdout, stderr: stderr, env: env, now: time.Now}
+	root := c.rootCommand() //nolint:contextcheck // commands get ctx from ExecuteContext
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
@@ -174,5 +173,5 @@ func exactly(least, most int, what string) cobra.PositionalArgs {
 
 // say prints a remark for people, on stderr.
 func (c *cli) say(format string, args ...any) {
-	fmt.Fprintf(c.stderr, format+"\n", args...)
+	_, _ = fmt.Fprintf(c.stderr, format+"\n", args...)
 }

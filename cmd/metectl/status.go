@@ -111,7 +111,7 @@ func (c *cli) printStatus(r statusReport) error {
 		for _, p := range r.Replicas {
 			t.add(p.Incarnation, orDash(p.Address), orDash(p.Version), p.Clock.UTC().Format(time.RFC3339))
 		}
-		fmt.Fprintln(c.stdout)
+		t.gap = true
 		if err := t.write(c.stdout, width); err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (c *cli) printStatus(r statusReport) error {
 			t.add(reference(d.Kind, d.Name), strconv.FormatInt(d.Revision, 10), d.Since.Format(time.RFC3339), line)
 		}
 	}
-	fmt.Fprintln(c.stdout)
+	t.gap = true
 	return t.write(c.stdout, width)
 }
 

@@ -11,6 +11,7 @@ import (
 type table struct {
 	rows  [][]string
 	right map[int]bool // columns of numbers
+	gap   bool         // an empty line goes before
 }
 
 func newTable(head ...string) *table {
@@ -36,6 +37,9 @@ func (t *table) write(w io.Writer, width int) error {
 		}
 	}
 	var b strings.Builder
+	if t.gap {
+		b.WriteByte('\n')
+	}
 	for _, row := range t.rows {
 		b.WriteString(cut(t.line(row, widths), width))
 		b.WriteByte('\n')

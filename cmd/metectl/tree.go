@@ -79,8 +79,12 @@ func appendJSON(b *bytes.Buffer, n *yaml.Node) error {
 		}
 		b.WriteByte(']')
 		return nil
+	case yaml.ScalarNode:
+		return appendScalar(b, n)
+	case yaml.DocumentNode, yaml.AliasNode, yaml.StreamNode:
+		// Never inside a valid document.
 	}
-	return appendScalar(b, n)
+	return fmt.Errorf("line %d: a value that documents do not hold", n.Line)
 }
 
 func appendScalar(b *bytes.Buffer, n *yaml.Node) error {

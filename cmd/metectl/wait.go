@@ -147,15 +147,21 @@ func (c *cli) outcome(written []*watched) error {
 		}
 		return nil
 	case open == 0 && bad == len(written):
-		return &failure{code: exitInvalid, what: "nothing of it is enforced", why: "replicas reject " + plural(bad, "document"),
-			next: "the last valid version stays in force; correct the document and apply it again"}
+		return &failure{
+			code: exitInvalid, what: "nothing of it is enforced", why: "replicas reject " + plural(bad, "document"),
+			next: "the last valid version stays in force; correct the document and apply it again",
+		}
 	case open == 0:
-		return &failure{code: exitPartly, what: "not all of it is enforced", why: fmt.Sprintf("replicas reject %d of %d documents", bad, len(written)),
-			next: "correct the rejected documents and apply them again"}
+		return &failure{
+			code: exitPartly, what: "not all of it is enforced", why: fmt.Sprintf("replicas reject %d of %d documents", bad, len(written)),
+			next: "correct the rejected documents and apply them again",
+		}
 	default:
-		return &failure{code: exitPartly, what: "written, but not confirmed",
+		return &failure{
+			code: exitPartly, what: "written, but not confirmed",
 			why:  fmt.Sprintf("no replica has confirmed %s within %s", plural(open, "document"), c.timeout),
-			next: "metectl status shows the live replicas; --timeout allows more time"}
+			next: "metectl status shows the live replicas; --timeout allows more time",
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -59,8 +58,6 @@ func newApp(t *testing.T, w *world, limits string, more ...string) *app {
 		"credentials/" + hash(a.probe):   document("Credential", hash(a.probe), "  tenant: "+a.tenant+"-probe"),
 	})
 	a.await(t)
-	// Other apps may then claim its host and domain.
-	t.Cleanup(func() { _, _ = a.etcd.Delete(context.WithoutCancel(t.Context()), "/mete/v1/apps/"+name) })
 	return a
 }
 

@@ -17,10 +17,11 @@ import (
 	"time"
 )
 
-// The rate limit filter and ext_authz charge the same counters (C019).
+// The rate limit filter and ext_authz charge the same counters (C019). One app only
+// can have the example's domain.
 func TestRLS_SameCounter_C019(t *testing.T) {
 	t.Parallel()
-	a := newApp(t, shared(t), `
+	a := newApp(t, newWorld(t, nil, nil), `
 hourly: {kind: rate, amount: 6, window: 1h}
 monthly: {kind: quota, amount: 100, reset: {calendar: month}}`, "domain: api", "headers: {x_quota: true}")
 	byTenant := func() *reply { return a.sendTo(t, a.internal.Listener("internal"), "X-Verified-Tenant: "+a.tenant) }

@@ -103,6 +103,8 @@ func (p *Process) start(ctx context.Context, binary, config string) error {
 	p.cmd = exec.Command(binary, "-c", file, "--concurrency", "1", "--disable-hot-restart", //nolint:noctx // it outlives the start: Stop ends it
 		"--admin-address-path", admin, "--log-level", "off")
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
+	// A group of its own: Ctrl-C is for the caller, who stops things in order.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		return err
 	}

@@ -68,6 +68,8 @@ func StartMete(ctx context.Context, binary, dataDir string, args ...string) (*Me
 		"--metrics-listen", "127.0.0.1:0", "--drain-delay", "0s",
 	}, embed(args), args)...)
 	m.cmd.Stdout, m.cmd.Stderr = &m.log, &m.log
+	// A group of its own: Ctrl-C is for the caller, who stops things in order.
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := m.cmd.Start(); err != nil {
 		return nil, err
 	}
