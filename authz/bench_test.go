@@ -70,7 +70,7 @@ func BenchmarkDecide(b *testing.B) {
 				dec.Reset()
 				d.Decide(context.Background(), time.Now(), req, dec)
 				if !dec.Outcome.Admits() {
-					b.Fatal(dec.Outcome.Error(), dec.Why)
+					b.Fatal(dec.Outcome.Word(), dec.Why)
 				}
 			}
 			for i := range n {

@@ -43,8 +43,8 @@ func (o Outcome) Admits() bool {
 	return false
 }
 
-// Error returns the word for o in refusal bodies and metrics (standards.md 1.3).
-func (o Outcome) Error() string {
+// Word returns the word for o in refusal bodies and metrics (standards.md 1.3).
+func (o Outcome) Word() string {
 	switch o {
 	case RateLimited:
 		return "rate_limited"

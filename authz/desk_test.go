@@ -123,7 +123,7 @@ func (k *desk) must(req authz.Request, want authz.Outcome) *authz.Decision {
 	k.t.Helper()
 	dec := k.ask(req)
 	if dec.Outcome != want {
-		k.t.Fatalf("outcome %q (%s), want %q; limits %s", dec.Outcome.Error(), dec.Why, want.Error(), show(dec))
+		k.t.Fatalf("outcome %q (%s), want %q; limits %s", dec.Outcome.Word(), dec.Why, want.Word(), show(dec))
 	}
 	return dec
 }

@@ -105,7 +105,7 @@ func TestIdentity_OtherSources(t *testing.T) {
 		} {
 			k := newDesk(t, identityApp(test.source, ""))
 			if dec := k.ask(test.req); dec.Outcome != test.want {
-				t.Errorf("%s: %q (%s), want %q", name, dec.Outcome.Error(), dec.Why, test.want.Error())
+				t.Errorf("%s: %q (%s), want %q", name, dec.Outcome.Word(), dec.Why, test.want.Word())
 			}
 		}
 	})

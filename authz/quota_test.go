@@ -180,7 +180,7 @@ func TestDecide_A19_C118_WaitsAtMostThreeHundredMilliseconds(t *testing.T) {
 		dec.Reset()
 		k.d.Decide(ctx, time.Now(), &req, dec)
 		if waited := time.Since(start); dec.Outcome != authz.UnavailableAllowed || waited >= 50*time.Millisecond {
-			t.Errorf("with 50 ms to live: %s after %v, want the app's own rule before the deadline", dec.Outcome.Error(), waited)
+			t.Errorf("with 50 ms to live: %s after %v, want the app's own rule before the deadline", dec.Outcome.Word(), waited)
 		}
 	})
 }
@@ -301,7 +301,7 @@ func TestDecide_CancelledRequestsAreGivenBack(t *testing.T) {
 		dec.Reset()
 		k.d.Decide(ctx, time.Now(), &req, dec)
 		if dec.Outcome != authz.Undecided {
-			t.Errorf("a caller that has gone got %q", dec.Outcome.Error())
+			t.Errorf("a caller that has gone got %q", dec.Outcome.Word())
 		}
 	})
 }

@@ -81,7 +81,7 @@ func TestDecide_R11_ALeftOutLimitImposesNothing_C008(t *testing.T) {
 			t.Errorf("a rate of zero says to wait %v; no wait can help", dec.RetryAfter)
 		}
 		dec := k.must(from("org:q"), authz.QuotaExceeded)
-		if end := limit(t, dec, "monthly").ResetsAt; dec.RetryAfter != end.Sub(time.Now()) {
+		if end := limit(t, dec, "monthly").ResetsAt; dec.RetryAfter != time.Until(end) {
 			t.Errorf("a quota of zero says to wait %v, want until %v", dec.RetryAfter, end)
 		}
 		if n := k.store.count(); n > 1 {

@@ -48,7 +48,7 @@ func (s *stats) app(name string) *appCounts {
 	if !ok {
 		c, _ = s.apps.LoadOrStore(name, new(appCounts))
 	}
-	return c.(*appCounts) //nolint:forcetypeassert,errcheck // nothing else is ever stored
+	return c.(*appCounts) // nothing else is ever stored
 }
 
 func (s *stats) count(dec *Decision) {
@@ -79,11 +79,11 @@ func (s *stats) read() Stats {
 	s.apps.Range(func(name, counts any) bool {
 		by := make(map[Outcome]int64)
 		for o := range outcomes {
-			if n := counts.(*appCounts)[o].Load(); n > 0 { //nolint:forcetypeassert // as above
+			if n := counts.(*appCounts)[o].Load(); n > 0 {
 				by[Outcome(o)] = n
 			}
 		}
-		out.Decisions[name.(string)] = by //nolint:forcetypeassert // as above
+		out.Decisions[name.(string)] = by
 		return true
 	})
 	for k, n := range s.refusals {

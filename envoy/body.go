@@ -46,7 +46,7 @@ func (a *answer) body(b []byte) []byte {
 
 // short appends the members that documents 000 and 001 fix.
 func (a *answer) short(b []byte) []byte {
-	b = memberText(b, "error", a.d.Outcome.Error())
+	b = memberText(b, "error", a.d.Outcome.Word())
 	if a.retry > 0 {
 		b = memberInt(b, "retry_after", a.retry)
 	}
@@ -254,7 +254,7 @@ func (a *answer) template(b []byte, t string) []byte {
 func (a *answer) placeholder(b []byte, name string) (value []byte, known bool) {
 	switch name {
 	case "error":
-		return append(b, a.d.Outcome.Error()...), true
+		return append(b, a.d.Outcome.Word()...), true
 	case "code":
 		return append(b, a.code()...), true
 	case "message":

@@ -22,7 +22,7 @@ func (a *answer) metadata(b []byte) []byte {
 	b = metaText(b, "v", "1")
 	a.scratch = a.d.ID.Append(a.scratch[:0])
 	b = metaText(b, "decision", text(a.scratch))
-	b = metaText(b, "outcome", a.d.Outcome.Error())
+	b = metaText(b, "outcome", a.d.Outcome.Word())
 	b = metaText(b, "app", a.app.Name)
 	b = metaText(b, "tenant", a.d.Tenant)
 	b = metaText(b, "principal", a.d.Principal)

@@ -99,7 +99,7 @@ func (s *Server) decideAll(ctx context.Context, now time.Time, c *limitCall) (wo
 		}
 		if d.Outcome == authz.Unavailable {
 			// Envoy's status_on_error says what callers see.
-			return -1, status.Error(codes.Unavailable, d.Outcome.Error())
+			return -1, status.Error(codes.Unavailable, d.Outcome.Word())
 		}
 		if err := undecided(d); err != nil {
 			return -1, err

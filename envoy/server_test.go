@@ -226,7 +226,7 @@ func TestOnRefused(t *testing.T) {
 	d := always(authz.TenantUnknown)
 	var told []string
 	_, conn := start(t, envoy.Options{Decider: d, OnRefused: func(_ context.Context, r *authz.Request, d *authz.Decision) {
-		told = append(told, strings.Clone(r.Method)+r.Tenant+d.Outcome.Error())
+		told = append(told, strings.Clone(r.Method)+r.Tenant+d.Outcome.Word())
 	}})
 	if _, err := authv3.NewAuthorizationClient(conn).Check(t.Context(), fullCheck(t)); err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func (t tracer) refused(ctx context.Context, req *authz.Request, dec *authz.Deci
 	ctx = propagation.TraceContext{}.Extract(ctx, headerCarrier{req})
 	_, span := t.tracer.Start(ctx, "mete.refuse", trace.WithTimestamp(begun(dec.ID)), trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(
-			attribute.String("mete.outcome", dec.Outcome.Error()),
+			attribute.String("mete.outcome", dec.Outcome.Word()),
 			attribute.String("mete.decision", dec.ID.String()),
 			attribute.String("mete.tenant", dec.Tenant),
 			attribute.String("mete.route", dec.Route)))
