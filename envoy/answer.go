@@ -63,13 +63,19 @@ func (a *answer) prepare(now time.Time, d *authz.Decision, pk func(string) [9]by
 		}
 		return cmp.Compare(waitOf(&d.Limits[j]), waitOf(&d.Limits[i]))
 	})
-	if d.RetryAfter > 0 && d.Outcome != authz.RequestTooLarge {
+	if d.RetryAfter > 0 && waits(d.Outcome) {
 		a.wait = d.RetryAfter
 		if j := a.app.Headers.RetryJitter; j > 0 {
 			a.wait += rand.N(j + 1)
 		}
 		a.retry = seconds(a.wait)
 	}
+}
+
+// waits tells whether a refusal goes away by waiting. Who is refused for who it is
+// has nothing to wait for.
+func waits(o authz.Outcome) bool {
+	return o == authz.RateLimited || o == authz.QuotaExceeded || o == authz.Unavailable
 }
 
 func (a *answer) release() {

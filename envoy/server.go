@@ -97,7 +97,7 @@ func NewServer(o Options) *Server {
 	s.RegisterService(s.service(checkService, "Check", s.checkHandler, authv3.File_envoy_service_auth_v3_external_auth_proto.Path()), nil)
 	s.RegisterService(s.service(limitService, "ShouldRateLimit", s.limitHandler, ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto.Path()), nil)
 	healthpb.RegisterHealthServer(s.Server, s.health)
-	reflection.RegisterV1(s.Server)
+	reflection.Register(s.Server)
 	s.SetServing(false)
 	return s
 }

@@ -174,7 +174,7 @@ func add(counts map[string]int, key string, n int) {
 // lean returns doc without what a million of them need not keep.
 func (c *Catalog) lean(doc *Document) *Document {
 	d := *doc
-	d.Text, d.places, d.file = nil, nil, ""
+	d.Text, d.root, d.file = nil, nil, ""
 	if d.Tenant != nil && d.Tenant.TimeZone != nil {
 		t := *d.Tenant
 		t.TimeZone = c.zone(t.TimeZone)

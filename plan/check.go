@@ -37,7 +37,7 @@ func (c *Catalog) CheckDelete(kind Kind, name string) []Problem {
 		k.deleteApp(name)
 	case KindTenant:
 		if n := c.children[name]; n > 0 {
-			k.fail("", "%d tenants have it as their parent; delete or move them first", n)
+			k.fail("", "%s", someTenants(n, "has it as its parent; delete or move it first", "have it as their parent; delete or move them first"))
 		}
 	case KindRoutes, KindCredential, KindWebhook:
 	}
@@ -52,7 +52,7 @@ type checker struct {
 }
 
 func (k *checker) add(path, format string, args ...any) *Problem {
-	at := k.doc.places[path]
+	at, _ := k.doc.place(path)
 	k.problems = append(k.problems, Problem{
 		File: k.doc.file, Line: at.line, Col: at.col, Kind: k.doc.Kind, Name: k.doc.Name,
 		Path: path, Message: fmt.Sprintf(format, args...),
@@ -70,7 +70,7 @@ func (k *checker) deletePlan(name string) {
 		tenants += n
 	}
 	if tenants > 0 {
-		k.fail("", "%d tenants are on it; move them to another plan first", tenants)
+		k.fail("", "%s", someTenants(tenants, "is on it; move it to another plan first", "are on it; move them to another plan first"))
 	}
 	for _, app := range k.apps() {
 		if app.Defaults.Plan == name {
@@ -84,8 +84,16 @@ func (k *checker) deleteApp(name string) {
 		k.fail("", "routes %s are for it; delete them first", rs.Name)
 	}
 	if n := k.c.now.tenantsOf(name); n > 0 {
-		k.fail("", "%d tenants are for it alone; delete or move them first", n)
+		k.fail("", "%s", someTenants(n, "is for it alone; delete or move it first", "are for it alone; delete or move them first"))
 	}
+}
+
+// someTenants says of n tenants what one does, or what many do.
+func someTenants(n int, one, many string) string {
+	if n == 1 {
+		return "1 tenant " + one
+	}
+	return fmt.Sprintf("%d tenants %s", n, many)
 }
 
 // tenantsOf counts the tenants that name an app. It reads all: apps are hardly
@@ -198,7 +206,7 @@ func (k *checker) declared(limits []Limit, base string, prefix func(*Limit) stri
 
 // existing returns path if the document has a value there, else otherwise.
 func (k *checker) existing(path, otherwise string) string {
-	if _, ok := k.doc.places[path]; ok {
+	if _, ok := k.doc.place(path); ok {
 		return path
 	}
 	return otherwise
@@ -367,115 +375,5 @@ func (k *checker) unreachable(rs *Routes) {
 			}
 			before = append(before, rule)
 		}
-	}
-}
-
-func (k *checker) tenant(t *Tenant) {
-	k.hasPlan("spec.plan", t.Plan)
-	k.hasApp("spec.app", t.App)
-	plan, complete := k.climb(t)
-	if !complete {
-		return // reported, and the plan is unknown
-	}
-	apps := k.apps()
-	if t.App != "" {
-		apps = slices.DeleteFunc(apps, func(a *App) bool { return a.Name != t.App })
-	}
-	if t.App != "" && len(apps) == 1 {
-		k.declared(t.Limits, "spec", func(*Limit) string { return "" }, apps[0])
-	} else {
-		k.declaredSomewhere(t.Limits, "spec")
-	}
-	plans := []string{plan}
-	if plan == "" {
-		plans = plans[:0]
-		for _, a := range apps {
-			if a.Defaults.Plan != "" {
-				plans = append(plans, a.Defaults.Plan)
-			}
-		}
-	}
-	limits, known := k.limitsOf(plans)
-	k.overrides(t, slices.Concat(t.Limits, limits), known)
-	if t.BillingAnchor == 0 {
-		for i := range limits {
-			if l := &limits[i]; l.Kind == Quota && l.Reset.Kind == CalendarBilling && l.Reset.Anchor == 0 && !hasLimit(t.Limits, l.Name) {
-				k.fail("spec", "limit %s of its plan starts anew by billing; write billing_anchor, the day of the month", l.Name)
-			}
-		}
-	}
-}
-
-// limitsOf returns the limits of the plans that the tenant may be on, and whether
-// all of them are known.
-func (k *checker) limitsOf(plans []string) (limits []Limit, known bool) {
-	known = true
-	for _, name := range plans {
-		p := k.c.now.Plan(name)
-		if p == nil {
-			known = false
-			continue
-		}
-		limits = append(limits, p.Limits...)
-	}
-	return limits, known
-}
-
-func (k *checker) overrides(t *Tenant, limits []Limit, known bool) {
-	for _, ov := range t.Overrides {
-		if !known && !hasLimit(limits, ov.Limit) {
-			continue
-		}
-		if why := overrideFault(ov, limits); why != "" {
-			k.fail("spec.overrides."+ov.Limit, "%s", why)
-		}
-	}
-}
-
-// climb reports what is wrong with the tenant's path, and returns the plan that it
-// has of its own or from above.
-func (k *checker) climb(t *Tenant) (plan string, complete bool) {
-	plan = t.Plan
-	for name, depth := t.Parent, 2; name != ""; depth++ {
-		e, ok := k.c.now.tenants.get(k.c.now.tenantShard(name), name)
-		switch {
-		case name == k.doc.Name:
-			k.fail("spec.parent", "is below %s itself, in a circle; choose another parent", k.doc.Name)
-			return "", false
-		case !ok && name == t.Parent:
-			k.fail("spec.parent", "there is no tenant %s; write it first", name)
-			return "", false
-		case !ok:
-			k.fail("spec.parent", "there is no tenant %s, which is above %s; write it first", name, t.Parent)
-			return "", false
-		case depth > MaxDepth:
-			k.fail("spec.parent", "is %d deep already; a path has at most %d tenants", MaxDepth, MaxDepth)
-			return "", false
-		}
-		above := e.tenant()
-		if above == nil {
-			return "", false // it was never valid; nothing is known above it
-		}
-		if above.App != "" && t.App != "" && above.App != t.App {
-			k.fail("spec.parent", "tenant %s is for app %s alone; choose another parent or another app", name, above.App)
-		}
-		if plan == "" {
-			plan = above.Plan
-		}
-		name = above.Parent
-	}
-	return plan, true
-}
-
-func (k *checker) credential(c *Credential) {
-	if k.c.now.Tenant(c.Tenant) == nil {
-		if slices.ContainsFunc(k.apps(), func(a *App) bool { return a.Defaults.Plan != "" }) {
-			k.warn("spec.tenant", "there is no tenant %s; its requests are on the default plan of the app", c.Tenant)
-		} else {
-			k.warn("spec.tenant", "there is no tenant %s and no app has a default plan; its requests are treated as those without a tenant", c.Tenant)
-		}
-	}
-	if c.Class != "" && !slices.ContainsFunc(k.apps(), func(a *App) bool { return hasClass(a, c.Class) }) {
-		k.warn("spec.class", "no app has a class %s; declare it in spec.identity.classes of one", c.Class)
 	}
 }

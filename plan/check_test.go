@@ -147,8 +147,8 @@ func TestCheckDelete(t *testing.T) {
 		{plan.KindPlan, "pro", "2 tenants are on it; move them to another plan first\n"},
 		{plan.KindPlan, "idle", ""},
 		{plan.KindPlan, "none", ""},
-		{plan.KindApp, "api", "routes r are for it; delete them first\n1 tenants are for it alone; delete or move them first\n"},
-		{plan.KindTenant, "org:a", "1 tenants have it as their parent; delete or move them first\n"},
+		{plan.KindApp, "api", "routes r are for it; delete them first\n1 tenant is for it alone; delete or move it first\n"},
+		{plan.KindTenant, "org:a", "1 tenant has it as its parent; delete or move it first\n"},
 		{plan.KindTenant, "org:b", ""},
 		{plan.KindRoutes, "r", ""},
 	} {
@@ -171,7 +171,7 @@ func TestCheckDelete(t *testing.T) {
 			t.Errorf("%s %s: got %s", row.kind, row.name, lines(got))
 		}
 	}
-	if got := lines(c.CheckDelete(plan.KindPlan, "free")); got != "1 tenants are on it; move them to another plan first\nit is the default plan of app api; change that first\n" {
+	if got := lines(c.CheckDelete(plan.KindPlan, "free")); got != "1 tenant is on it; move it to another plan first\nit is the default plan of app api; change that first\n" {
 		t.Errorf("got %s", got)
 	}
 }

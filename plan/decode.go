@@ -30,7 +30,7 @@ func Decode(file string, data []byte) ([]*Document, []Problem) {
 		if !c.bare && isBlank(c.text) && len(c.text) < len(data) {
 			continue // comments before the first marker
 		}
-		r := &reader{file: file, index: index, lines: c.lines, places: map[string]pos{}}
+		r := &reader{file: file, index: index, lines: c.lines}
 		index++
 		doc := r.chunk(c)
 		for i := range r.problems {
@@ -39,7 +39,7 @@ func Decode(file string, data []byte) ([]*Document, []Problem) {
 		sortProblems(r.problems)
 		problems = append(problems, r.problems...)
 		if doc != nil && !Refused(r.problems) {
-			doc.file, doc.places = file, r.places
+			doc.file, doc.root, doc.lines = file, r.root, r.lines
 			docs = append(docs, doc)
 		}
 	}
@@ -100,6 +100,7 @@ func (r *reader) chunk(c chunk) *Document {
 		return nil
 	}
 	doc := &Document{Text: bytes.Clone(text)}
+	r.root = n
 	r.document(n, doc)
 	return doc
 }
@@ -109,7 +110,7 @@ func (r *reader) document(n *node, doc *Document) {
 	if v := o.require("apiVersion", APIVersion); v != nil && (v.kind != stringNode || v.text != APIVersion) {
 		r.fail(v, "apiVersion", "%s is unknown; write %s", v.shown(), APIVersion)
 	}
-	kindNode := o.require("kind", listed(kindWords(), "or"))
+	kindNode := o.require("kind", "App, Plan, Routes, Tenant, Credential or Webhook")
 	if kindNode != nil {
 		r.kind = r.readKind(kindNode)
 		doc.Kind = r.kind

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 )
 
@@ -68,3 +69,14 @@ func Normalize(path string) (string, bool) { return normalize(path) }
 
 // Covers tells whether rule a matches whatever b matches.
 func Covers(a, b *Rule) bool { return a.covers(b) }
+
+// Quick tells whether the quick reader reads text, and whether it and the full one
+// then say the same to the last position.
+func Quick(text []byte) (reads, same bool) {
+	n := quick(text)
+	if n == nil {
+		return false, true
+	}
+	full, errs := parseYAML(text)
+	return true, len(errs) == 0 && reflect.DeepEqual(n, full)
+}

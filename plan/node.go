@@ -61,6 +61,9 @@ func parse(text []byte) (*node, []*syntaxError) {
 		}
 		return n, nil
 	}
+	if n := quick(text); n != nil {
+		return n, nil
+	}
 	return parseYAML(text)
 }
 

@@ -15,8 +15,8 @@ type reader struct {
 	kind     Kind
 	name     string
 	lines    int // before the document
+	root     *node
 	problems []Problem
-	places   map[string]pos // of every value, by path
 }
 
 func (r *reader) add(at pos, path, message string) *Problem {
@@ -62,26 +62,47 @@ type missing struct{ name, what string }
 // object returns the fields of n. Where n is no map that is reported, and the
 // object is empty.
 func (r *reader) object(n *node, path string) *object {
-	o := &object{reader: r, n: n, path: path}
+	o := &object{reader: r, n: n, path: path, known: make([]string, 0, 8)}
 	if n.kind != mapNode {
 		r.fail(n, path, "%s is no map of fields; write field: value", n.shown())
 		o.n, o.noMap = &node{pos: n.pos, kind: mapNode}, true
 		return o
 	}
-	o.asked, o.again = make([]bool, len(n.keys)), make([]bool, len(n.keys))
-	seen := make(map[string]pos, len(n.keys))
+	marks := make([]bool, 2*len(n.keys))
+	o.asked, o.again = marks[:len(n.keys)], marks[len(n.keys):]
+	seen := newSeen(len(n.keys))
 	for i, key := range n.keys {
-		if first, twice := seen[key.text]; twice {
-			r.fail(key, join(path, key.text), "is written twice, first in line %d; keep one", first.line+r.lines)
+		if first := seen.first(n.keys, i); first < i {
+			r.fail(key, join(path, key.text), "is written twice, first in line %d; keep one", n.keys[first].line+r.lines)
 			o.asked[i], o.again[i] = true, true
-			continue
-		}
-		seen[key.text] = key.pos
-		if at := n.items[i].pos; r.places != nil && key.kind == stringNode {
-			r.places[join(path, key.text)] = pos{at.line + r.lines, at.col}
 		}
 	}
 	return o
+}
+
+// seen finds keys that are written twice. Most maps have few keys, and need no
+// index.
+type seen map[string]int
+
+func newSeen(n int) seen {
+	const few = 16
+	if n <= few {
+		return nil
+	}
+	return make(seen, n)
+}
+
+// first returns where the key at i stands first. It is called for one i after the
+// other.
+func (s seen) first(keys []*node, i int) int {
+	if s == nil {
+		return slices.IndexFunc(keys, func(k *node) bool { return k.text == keys[i].text })
+	}
+	if first, twice := s[keys[i].text]; twice {
+		return first
+	}
+	s[keys[i].text] = i
+	return i
 }
 
 func join(path, name string) string {
@@ -186,9 +207,6 @@ func (r *reader) elements(n *node, path string, each func(value *node, path stri
 	}
 	for i, item := range n.items {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		if r.places != nil {
-			r.places[at] = pos{item.line + r.lines, item.col}
-		}
 		if item.kind == nullNode {
 			r.fail(item, at, "has no value; write one or leave the element out")
 			continue

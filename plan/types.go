@@ -43,8 +43,9 @@ type Document struct {
 	// Text is the document as it was written, comments included.
 	Text []byte
 
-	file   string
-	places map[string]pos // of every value, by path; nil once it is in a Catalog
+	file  string
+	root  *node // nil once it is in a Catalog, of kinds that are many
+	lines int   // of its file before it
 }
 
 // An App is one API behind Envoy.

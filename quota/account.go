@@ -13,6 +13,13 @@ type Key struct {
 	Window string // Window.ID
 }
 
+// account returns k without its root, which decides where an account is and not which
+// one it is.
+func (k Key) account() Key {
+	k.Root = ""
+	return k
+}
+
 // An Account is the shared state of one (tenant, limit, window). The zero Account
 // is one that nobody has used. Accounts are values: Apply never changes the one
 // that it is given.
@@ -93,9 +100,10 @@ type Operation struct {
 	Ceiling  int64 // of used + leased
 	Replicas int   // live replicas, this one included; at least 1
 	Version  int64 // quota version of the terms, stamped on the lease
-	// Guards must hold for a lease to be granted. A store checks them in the
-	// same transaction, together with the holder's own liable key; an operation
-	// that asks for nothing is applied without them.
+	// Guards must hold for a lease to be granted; an operation that asks for
+	// nothing is applied without them. A store checks them in the transaction
+	// that applies the operation, and so it does the holder's own liable key,
+	// which every operation needs.
 	Guards []Guard
 
 	// Gone are holders that the store has found not to be liable any more. The

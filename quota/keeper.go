@@ -36,6 +36,10 @@ const staleWait = 20 * time.Millisecond
 // probeEvery is how often a failing store is tried, by one operation.
 const probeEvery = time.Second
 
+// closedFor is how long a closed purse can still take something back. It is longer
+// than any call of which the answer may come too late.
+const closedFor = 2 * time.Second
+
 // A Keeper keeps the purses of one replica filled and reports what they used. All
 // methods are safe for concurrent use.
 type Keeper struct {
@@ -49,6 +53,8 @@ type Keeper struct {
 	holder    string
 	purses    map[Key]*Purse
 	forgotten bool // some purse was forgotten under this incarnation
+	lost      bool // the store says that this incarnation is not liable
+	waitedFor []*Purse
 	ready     []*Purse
 	reviews   reviewHeap
 	inFlight  int
@@ -93,12 +99,12 @@ func (k *Keeper) Wait() time.Duration { return k.cfg.Wait }
 func (k *Keeper) Open(key Key, window Window, terms *Terms, lock sync.Locker) *Purse {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if p, ok := k.purses[key]; ok {
+	if p, ok := k.purses[key.account()]; ok {
 		p.closing = false
 		return p
 	}
 	p := &Purse{key: key, window: window, keeper: k, mu: lock, terms: terms}
-	k.purses[key] = p
+	k.purses[key.account()] = p
 	return p
 }
 
@@ -120,7 +126,7 @@ func (k *Keeper) Forget(p *Purse) bool {
 // drop forgets p. The caller holds p's and k's lock.
 func (k *Keeper) drop(p *Purse) {
 	p.gone = true
-	delete(k.purses, p.key)
+	delete(k.purses, p.key.account())
 	k.forgotten = k.forgotten || p.seq > 0
 }
 
@@ -130,24 +136,52 @@ func (k *Keeper) SetReplicas(n int) { k.live.Store(int64(max(1, n))) }
 func (k *Keeper) replicas() int { return int(k.live.Load()) }
 
 // SetHolder makes the keeper go on under a new incarnation: the old one's leases
-// are not spent from any more, and use that it had not reported goes on.
+// are not spent from any more, and use that it had not reported goes on. An
+// operation of the old one is brought to an end first. The same incarnation again
+// tells that it is liable, should the store have said otherwise.
 func (k *Keeper) SetHolder(holder string) {
 	k.mu.Lock()
-	if k.holder == holder {
+	again := k.holder == holder
+	if again && !k.lost {
 		k.mu.Unlock()
 		return
 	}
-	k.holder, k.forgotten = holder, false
+	if !again {
+		k.holder, k.forgotten = holder, false
+	}
+	k.lost = false
 	open := k.open()
 	k.mu.Unlock()
 	for _, p := range open {
 		p.mu.Lock()
-		p.op = nil // it belongs to an incarnation that is over
-		p.lots, p.batch = nil, 0
+		if !again {
+			p.lots, p.batch = nil, 0
+		}
 		k.poke(p)
 		p.mu.Unlock()
 	}
 }
+
+// lostHolder tells whether the store takes this incarnation for gone.
+func (k *Keeper) lostHolder() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.lost
+}
+
+// lose records that the store takes an incarnation for gone: until the next one
+// begins, one operation a second finds out whether that is still so.
+func (k *Keeper) lose(holder string) {
+	k.mu.Lock()
+	k.lost = k.lost || k.holder == holder
+	k.mu.Unlock()
+	if k.cfg.Gone != nil {
+		k.cfg.Gone(holder)
+	}
+}
+
+// now reads both clocks.
+func (k *Keeper) now() Instant { return k.Instant(k.cfg.Now()) }
 
 // open returns the purses. The caller holds k's lock.
 func (k *Keeper) open() []*Purse {
@@ -190,6 +224,19 @@ func (k *Keeper) Fail(now Instant) {
 func (k *Keeper) poke(p *Purse) {
 	k.mu.Lock()
 	k.enqueue(p)
+	k.mu.Unlock()
+	k.signal()
+}
+
+// hurry is poke for a purse that requests wait for: it goes before what is done
+// behind the requests' back.
+func (k *Keeper) hurry(p *Purse) {
+	k.mu.Lock()
+	k.enqueue(p)
+	if p.queued && !p.urgent {
+		p.urgent = true
+		k.waitedFor = append(k.waitedFor, p)
+	}
 	k.mu.Unlock()
 	k.signal()
 }
@@ -245,7 +292,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 
 // step starts every operation that is due and returns how long to pause.
 func (k *Keeper) step(ctx context.Context, running *sync.WaitGroup) time.Duration {
-	now := k.Instant(k.cfg.Now())
+	now := k.now()
 	for {
 		p := k.take(now)
 		if p == nil {
@@ -267,26 +314,47 @@ func (k *Keeper) take(now Instant) *Purse {
 	for len(k.reviews) > 0 && k.reviews[0].at <= now.Mono {
 		k.enqueueReviewed(k.reviews.pop().purse)
 	}
-	if len(k.ready) == 0 || k.inFlight >= k.cfg.Parallel {
+	if k.inFlight >= k.cfg.Parallel {
 		return nil
 	}
-	if k.Away(now) {
-		if k.inFlight > 0 || now.Mono < k.probeAt {
-			return nil
-		}
+	probing := k.probing(now)
+	if probing && (k.inFlight > 0 || now.Mono < k.probeAt) {
+		return nil
+	}
+	p := k.first()
+	if p == nil {
+		return nil
+	}
+	if probing {
 		k.probeAt = now.Mono + int64(probeEvery)
 	}
-	p := k.ready[0]
-	k.ready[0] = nil
-	k.ready = k.ready[1:]
-	p.queued, p.busy, p.again = false, true, false
+	p.queued, p.urgent, p.busy, p.again = false, false, true, false
 	k.inFlight++
 	return p
 }
 
+// probing tells whether only one operation a second may go to the store.
+func (k *Keeper) probing(now Instant) bool { return k.lost || k.Away(now) }
+
+// first takes the first purse out of the queues: those that are waited for before
+// the others. A purse that stands in both has been taken once it comes up again.
+func (k *Keeper) first() *Purse {
+	for _, queue := range []*[]*Purse{&k.waitedFor, &k.ready} {
+		for len(*queue) > 0 {
+			p := (*queue)[0]
+			(*queue)[0] = nil
+			*queue = (*queue)[1:]
+			if p.queued {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
 // enqueueReviewed queues a purse whose time has come, if it is still open.
 func (k *Keeper) enqueueReviewed(p *Purse) {
-	if k.purses[p.key] == p {
+	if k.purses[p.key.account()] == p {
 		k.enqueue(p)
 	}
 }
@@ -299,7 +367,7 @@ func (k *Keeper) pause(now Instant) time.Duration {
 	if len(k.reviews) > 0 {
 		pause = min(pause, time.Duration(k.reviews[0].at-now.Mono))
 	}
-	if len(k.ready) > 0 && k.inFlight == 0 {
+	if len(k.waitedFor)+len(k.ready) > 0 && k.inFlight == 0 {
 		pause = min(pause, time.Duration(k.probeAt-now.Mono))
 	}
 	return max(pause, time.Millisecond)
@@ -307,8 +375,12 @@ func (k *Keeper) pause(now Instant) time.Duration {
 
 // perform does for p what is due: one operation, one call of the store.
 func (k *Keeper) perform(ctx context.Context, p *Purse) {
+	now := k.now()
 	p.mu.Lock()
-	op := p.next(k.Instant(k.cfg.Now()), k)
+	var op *Operation
+	if now.Mono >= p.retryAt {
+		op = p.next(now, k)
+	}
 	p.mu.Unlock()
 	if op == nil || !k.call(ctx, p, op) {
 		k.holdBack(ctx, p)
@@ -320,19 +392,17 @@ func (k *Keeper) perform(ctx context.Context, p *Purse) {
 // to those who wait: old terms or a lost incarnation are none.
 func (k *Keeper) call(ctx context.Context, p *Purse, op *Operation) (answered bool) {
 	res, err := k.apply(ctx, *op)
-	now := k.Instant(k.cfg.Now())
+	now := k.now()
 	k.count(op, res, err)
-	if errors.Is(err, ErrGone) && k.cfg.Gone != nil {
-		k.cfg.Gone(op.Holder)
+	if errors.Is(err, ErrGone) {
+		k.lose(op.Holder)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.op != op: // the incarnation changed meanwhile
-	case p.done(now, res, err):
+	if p.done(now, res, err) {
 		k.Fail(now)
-	case err == nil:
-		k.away.Store(0)
+	} else {
+		k.away.Store(0) // a refusal is an answer
 	}
 	return !errors.Is(err, ErrStale) && !errors.Is(err, ErrGone)
 }
@@ -360,17 +430,23 @@ func (k *Keeper) holdBack(ctx context.Context, p *Purse) {
 
 // release lets p be taken again, at once if there is more to do.
 func (k *Keeper) release(p *Purse) {
+	now := k.now()
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	over := p.closing && p.Settled()
+	lingers := over && now.since(p.closedAt) < closedFor
+	if lingers && p.reviewAt == 0 {
+		k.review(p, now.Mono+int64(closedFor))
+	}
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.inFlight--
 	p.busy = false
-	if p.again || p.op != nil || p.wait != nil || p.closing && (p.held > 0 || p.used != p.reported) {
+	if p.again || p.unfinished() && now.Mono >= p.retryAt {
 		k.enqueue(p)
 	}
-	if p.closing && p.Settled() && !p.queued {
+	if over && !lingers && !p.queued {
 		k.drop(p)
 	}
-	k.mu.Unlock()
-	p.mu.Unlock()
 	k.signal()
 }

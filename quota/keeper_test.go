@@ -92,6 +92,13 @@ func openWith(t *testing.T, memory *storetest.Memory, holder string, tm *quota.T
 	t.Helper()
 	r := &till{t: t, memory: memory, store: &recorder{Store: memory}, now: now}
 	r.keeper = quota.NewKeeper(quota.KeeperConfig{Store: r.store, Now: now}, holder)
+	return r.run(tm)
+}
+
+// run runs r's keeper until the test ends and opens r's purse.
+func (r *till) run(tm *quota.Terms) *till {
+	t := r.t
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = r.keeper.Run(ctx) }()
@@ -128,15 +135,20 @@ func (r *till) charge(n int64) (admitted bool, waited time.Duration) {
 			return false, time.Since(start)
 		case quota.Short:
 		}
-		if r.keeper.Away(r.at()) {
+		r.lock.Lock()
+		if r.purse.FailingFor(r.at()) > 0 {
+			r.purse.Ask(n)
+			r.lock.Unlock()
 			return false, time.Since(start)
 		}
-		r.lock.Lock()
 		ready := r.purse.Await(n)
 		r.lock.Unlock()
 		select {
 		case <-ready:
 		case <-deadline:
+			r.lock.Lock()
+			r.purse.GaveUp(r.at(), time.Since(start))
+			r.lock.Unlock()
 			return false, time.Since(start)
 		}
 	}

@@ -75,7 +75,8 @@ func (d *demand) add(now Instant, n int64) {
 		d.first, d.last = second+1, second // first is kept one up: 0 means never
 	}
 	d.advance(second)
-	d.slots[second%demandSlots] += n
+	slot := &d.slots[second%demandSlots]
+	*slot = min(*slot+min(n, MaxUnits), MaxUnits)
 }
 
 func (d *demand) advance(second int64) {
@@ -101,6 +102,9 @@ func (d *demand) over(now Instant, span time.Duration) int64 {
 		units += n
 	}
 	seen := min(int64(demandSlots), max(1, second-d.first+2))
-	rate := units / seen
-	return rate*int64(span/time.Second) + units%seen*int64(span/time.Second)/seen
+	seconds := int64(span / time.Second)
+	if seconds > 0 && units > MaxUnits/seconds {
+		return MaxUnits
+	}
+	return units * seconds / seen
 }

@@ -7,7 +7,10 @@ import (
 // next returns the operation that p needs now, or nil. The caller holds p's lock.
 // An operation of unknown outcome is repeated as it was, until it is known.
 func (p *Purse) next(now Instant, k *Keeper) *Operation {
-	p.reviewAt, p.poked = 0, false
+	p.poked = false
+	if p.reviewAt <= now.Mono {
+		p.reviewAt = 0
+	}
 	if p.op != nil {
 		return p.op
 	}
@@ -34,7 +37,7 @@ func (p *Purse) next(now Instant, k *Keeper) *Operation {
 	if p.seq == 0 && !p.contacted && k.mayHaveForerunner() {
 		op.Seq, op.Want, op.Used, op.Hold, op.Guards = 0, 0, 0, nil, nil
 	}
-	p.op, p.opTerms, p.opAsked = op, p.terms, now
+	p.op, p.opTerms, p.opAsked, p.doubt = op, p.terms, now, false
 	return op
 }
 
@@ -98,8 +101,8 @@ func sum(leases []Lease) int64 { return Holder{Leases: leases}.leased() }
 // plan sets the time of the next look at p: when its lease comes of age, or when
 // what it used is due to be reported.
 func (p *Purse) plan(now Instant) {
-	if len(p.lots) == 0 && p.used == p.reported {
-		return
+	if p.reviewAt != 0 || len(p.lots) == 0 && p.used == p.reported {
+		return // when a look that is planned comes, it plans the next one
 	}
 	from := max(p.filled.Mono, p.lastContact.Mono)
 	p.keeper.review(p, max(from+int64(p.terms.Rule.RenewAfter), now.Mono+1))
@@ -109,26 +112,73 @@ func (p *Purse) plan(now Instant) {
 // whether the store is to be counted as failing.
 func (p *Purse) done(now Instant, res Result, err error) (failed bool) {
 	switch op := p.op; {
+	case err == nil && p.inquest != nil:
+		p.close(res)
+		return false // the waiters are answered under the next holder
 	case err == nil && op.Seq == 0:
 		p.resume(now, res)
 	case err == nil:
 		p.applied(now, op, res)
 	case errors.Is(err, ErrStale):
-		p.op, p.stale = nil, true
+		p.withdraw(op)
 		return false // the waiters look again a moment later, see Keeper.perform
 	case errors.Is(err, ErrGone):
-		p.op = nil
+		p.inquire(op)
 		return false
 	case errors.Is(err, ErrNotApplied):
-		p.op = nil
-		p.wake()
-		return true
+		p.notApplied(now)
 	default:
+		p.doubt = true
 		p.wake()
 		return true
 	}
 	p.wake()
 	return false
+}
+
+// withdraw goes on with what needs no terms of an operation whose terms are old: its
+// report, under the same number. If an earlier try was applied after all, the store
+// answers with that. Terms that came while the operation was under way are not old.
+func (p *Purse) withdraw(op *Operation) {
+	p.stale = p.opTerms == p.terms
+	report := *op
+	report.Want, report.Min, report.Guards = 0, 0, nil
+	p.op = &report
+}
+
+// inquire goes on after op was refused because its holder is gone. If a try of it may
+// have been applied before that, the store is asked what it knows of it.
+func (p *Purse) inquire(op *Operation) {
+	p.op = nil
+	if p.doubt && op.Seq > 0 {
+		p.inquest = op
+		p.op = &Operation{Key: op.Key, App: op.App, Holder: op.Holder, Ceiling: op.Ceiling, Replicas: op.Replicas}
+		return
+	}
+	p.keeper.poke(p)
+}
+
+// close ends an inquest. Where the account knows the holder it tells. Where it does
+// not, the holder has been folded away, and nobody can tell what it had reported
+// last: then its last report counts as made, for use may be lost with a replica
+// (A45) but is never billed twice.
+func (p *Purse) close(res Result) {
+	if res.Seq == 0 || res.Seq >= p.inquest.Seq {
+		p.reported = p.inquest.Used
+	}
+	p.op, p.inquest = nil, nil
+	p.keeper.poke(p)
+}
+
+// notApplied drops an operation that the store would not do; the next one carries
+// what it reported. One that may have been applied before is repeated.
+func (p *Purse) notApplied(now Instant) {
+	p.failed = refusal{at: now, set: true}
+	p.retryAt = now.Mono + int64(probeEvery)
+	if !p.doubt {
+		p.op = nil
+	}
+	p.keeper.review(p, p.retryAt)
 }
 
 // resume goes on where a forerunner of p under the same incarnation ended.
@@ -143,9 +193,10 @@ func (p *Purse) resume(now Instant, res Result) {
 
 func (p *Purse) applied(now Instant, op *Operation, res Result) {
 	p.op, p.seq = nil, op.Seq
-	p.reported, p.held = op.Used, sum(op.Hold)+res.Granted
-	p.others = res.Used - op.Used
+	p.reported, p.held = res.Own, sum(op.Hold)+res.Granted
+	p.others = res.Used - res.Own
 	p.contacted, p.lastContact = true, now
+	p.failed = refusal{}
 	if op.Want > 0 && !p.closing && p.terms.worth(p.opTerms) {
 		p.renewed(now, op, res)
 	}

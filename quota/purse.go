@@ -62,6 +62,8 @@ type Purse struct {
 	op       *Operation // under way, or of unknown outcome
 	opTerms  *Terms
 	opAsked  Instant
+	doubt    bool       // an earlier try of op may have been applied
+	inquest  *Operation // of a lost holder: op asks whether it was applied
 	stale    bool // the terms are old: nothing is asked for until they change
 	poked    bool // the keeper knows that a renewal is due
 	refusal  refusal
@@ -73,12 +75,16 @@ type Purse struct {
 	closing  bool
 	filled   Instant // when the last grant was asked for
 	reviewAt int64   // monotonic time of the next planned look; 0: none
+	retryAt  int64   // monotonic time before which the store is not asked
+	failed   refusal // of the store to answer, or to answer in time
+	closedAt Instant
 
 	gone bool // forgotten: another purse may have taken its place
 
 	// Guarded by the keeper's lock.
 	busy   bool // a goroutine of the keeper is with the store for this purse
-	queued bool // in the keeper's queue
+	queued bool // in one of the keeper's queues
+	urgent bool // in the one of those that are waited for
 	again  bool // poked while busy
 }
 
@@ -144,7 +150,7 @@ func (p *Purse) Charge(now Instant, n int64) (uncovered int64) {
 		p.lots[i].left -= take
 		uncovered -= take
 	}
-	p.used += n
+	p.used = min(p.used+n, MaxUnits) // counting ends there
 	p.demand.add(now, n)
 	p.spent = p.spent || n > 0
 	if !p.poked && p.renewable(now) {
@@ -161,6 +167,9 @@ func (p *Purse) Charge(now Instant, n int64) (uncovered int64) {
 func (p *Purse) renewable(now Instant) bool {
 	if p.terms.Counts {
 		return !p.contacted
+	}
+	if p.stale || p.refused(now) {
+		return false // there is nothing to be had now
 	}
 	left := p.spendable(now)
 	return p.batch-left >= share(p.batch, p.terms.Rule.RenewAtUsed)
@@ -193,17 +202,36 @@ func (p *Purse) Await(n int64) <-chan struct{} {
 		p.wait = make(chan struct{})
 	}
 	p.need = max(p.need, n)
-	p.keeper.poke(p)
+	p.keeper.hurry(p)
 	return p.wait
 }
 
-// GaveUp records that a request waited in vain. If the store has had an operation of
-// p for all that time it counts as failing (A61), also for requests that begin
-// before the operation itself has given up.
-func (p *Purse) GaveUp(now Instant) {
-	if p.op != nil && now.since(p.opAsked) >= p.keeper.cfg.Wait {
+// Ask asks for a lease with room for n units, which nobody waits for.
+func (p *Purse) Ask(n int64) {
+	p.need = max(p.need, n)
+	p.keeper.poke(p)
+}
+
+// GaveUp records that a request waited in vain for p, and how long. If the store has
+// had an operation of p for all that time, or takes this replica for gone, it
+// counts as failing (A61), also for requests that begin before the operation itself
+// has given up. Otherwise p alone does: its terms are old, or others are before it.
+func (p *Purse) GaveUp(now Instant, waited time.Duration) {
+	if waited >= p.keeper.cfg.Wait {
+		p.failed = refusal{at: now, set: true}
+	}
+	if p.op != nil && now.since(p.opAsked) >= p.keeper.cfg.Wait || p.keeper.lostHolder() {
 		p.keeper.Fail(now)
 	}
+}
+
+// FailingFor returns for how long nobody should wait for p, since somebody did in
+// vain or the store would not do its operation (A61); 0 if p may be waited for.
+func (p *Purse) FailingFor(now Instant) time.Duration {
+	if !p.failed.set {
+		return p.keeper.AwayFor(now)
+	}
+	return max(p.keeper.AwayFor(now), p.keeper.cfg.UnavailableFor-now.since(p.failed.at), 0)
 }
 
 // SetTerms makes p follow new terms. Leases that are worth something else under
@@ -213,7 +241,10 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 		return
 	}
 	same := t.worth(p.terms)
-	p.terms, p.stale = t, false
+	if p.stale {
+		p.stale, p.failed = false, refusal{}
+	}
+	p.terms = t
 	if same {
 		return
 	}
@@ -227,7 +258,7 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 // Close settles p for good: its window is over, or nobody needs it. A later Refund
 // is settled too.
 func (p *Purse) Close() {
-	p.closing = true
+	p.closing, p.closedAt = true, p.keeper.now()
 	p.lots, p.batch = nil, 0
 	p.keeper.poke(p)
 }
@@ -242,6 +273,25 @@ func (p *Purse) Settled() bool {
 // knows.
 func (p *Purse) Used() int64 { return p.others + p.used }
 
+// Any tells whether anything at all is left, as far as this replica knows, up to
+// the ceiling (case C046).
+func (p *Purse) Any(now Instant) bool {
+	spendable := p.spendable(now)
+	switch {
+	case p.terms.Counts || spendable > 0:
+		return true
+	case p.refused(now):
+		return p.refusal.left > 0
+	}
+	return p.terms.Ceiling > p.Used()
+}
+
+// unfinished tells whether p has an operation to bring to an end, somebody to answer
+// or an account to leave.
+func (p *Purse) unfinished() bool {
+	return p.op != nil || p.wait != nil || p.closing && (p.held > 0 || p.used != p.reported)
+}
+
 // Left returns the units that are left of the amount as far as this replica knows,
 // never below 0. After a refusal it is what could be had, not what others hold.
 func (p *Purse) Left(now Instant) int64 {
@@ -254,9 +304,10 @@ func (p *Purse) Left(now Instant) int64 {
 
 // wake lets the waiters look again.
 func (p *Purse) wake() {
+	p.need = 0
 	if p.wait != nil {
 		close(p.wait)
-		p.wait, p.need = nil, 0
+		p.wait = nil
 	}
 }
 

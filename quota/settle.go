@@ -2,6 +2,7 @@ package quota
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -47,9 +48,9 @@ func (k *Keeper) Settle(ctx context.Context) error {
 func (k *Keeper) settle(ctx context.Context, p *Purse) error {
 	for {
 		p.mu.Lock()
-		p.closing = true
+		p.closing, p.closedAt = true, k.now()
 		p.lots, p.batch = nil, 0
-		op := p.next(k.Instant(k.cfg.Now()), k)
+		op := p.next(k.now(), k)
 		p.mu.Unlock()
 		if op == nil {
 			return nil
@@ -58,7 +59,10 @@ func (k *Keeper) settle(ctx context.Context, p *Purse) error {
 			return err
 		}
 		res, err := k.apply(ctx, *op)
-		now := k.Instant(k.cfg.Now())
+		if errors.Is(err, ErrGone) {
+			k.lose(op.Holder)
+		}
+		now := k.now()
 		k.count(op, res, err)
 		p.mu.Lock()
 		p.done(now, res, err)

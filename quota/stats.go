@@ -41,13 +41,13 @@ func (k *Keeper) count(op *Operation, res Result, err error) {
 
 // Stats returns the counts.
 func (k *Keeper) Stats() KeeperStats {
-	now := k.Instant(k.cfg.Now())
+	now := k.now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return KeeperStats{
 		Granted: k.stats.granted.Load(), Refused: k.stats.refused.Load(), Reported: k.stats.reported.Load(),
 		Stale: k.stats.stale.Load(), Gone: k.stats.gone.Load(), Failed: k.stats.failed.Load(),
-		Purses: len(k.purses), Queued: len(k.ready), InFlight: k.inFlight,
+		Purses: len(k.purses), Queued: len(k.waitedFor) + len(k.ready), InFlight: k.inFlight,
 		Away: k.Away(now), GrantedUnits: k.stats.units.Load(),
 	}
 }

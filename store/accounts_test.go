@@ -79,10 +79,11 @@ func TestFirstUseIsRecordedForTheApp(t *testing.T) {
 func TestListOfAccounts(t *testing.T) {
 	s, me := subject(t), unique(t)
 	accounts := store.NewAccounts(server.Client())
+	s.SetLiable(me, true)
 	for i, tenant := range []string{me + "/a", me + "/a", me + "/b"} {
 		apply(t, s.Store, quota.Operation{
 			Key:    quota.Key{Root: fmt.Sprint(i), Tenant: tenant, Limit: "l", Window: fmt.Sprint(i)},
-			Holder: "h", Seq: 1, Used: int64(i + 1), Ceiling: 100,
+			Holder: me, Seq: 1, Used: int64(i + 1), Ceiling: 100,
 		})
 	}
 	got, err := accounts.List(t.Context(), me+"/a")
@@ -194,6 +195,51 @@ func TestErrorsTellWhetherAnOperationWasApplied(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A try whose reply was lost may have landed before its holder was folded away:
+// ErrGone would say that it had not.
+func TestAFoldedHolderAfterALostReplyIsNotKnown(t *testing.T) {
+	c, me := server.Client(), unique(t)
+	s := subject(t)
+	s.SetLiable(me, true)
+	s.SetLiable(me+"-other", true)
+	op := quota.Operation{Key: quota.Key{Tenant: me}, Holder: me, Seq: 1, Used: 3, Ceiling: 100}
+	other := quota.Operation{Key: op.Key, Holder: me + "-other", Seq: 1, Want: 5, Min: 1, Ceiling: 100}
+	f := &failing{KV: c, how: func(call int) (before, after error) {
+		return nil, onlyFirst(call, errors.New("reply lost"))
+	}}
+	accounts := store.NewAccounts(foldBeforeRead{f, sync.OnceFunc(func() {
+		s.SetLiable(me, false)
+		apply(t, s.Store, other)
+	})})
+	accounts.Liable = func(string) bool { return true }
+	_, err := accounts.Apply(t.Context(), op)
+	if err == nil || errors.Is(err, quota.ErrGone) || errors.Is(err, quota.ErrNotApplied) || errors.Is(err, quota.ErrStale) {
+		t.Errorf("got %v, want an error that leaves the outcome open", err)
+	}
+	if _, err = accounts.Apply(t.Context(), op); !errors.Is(err, quota.ErrGone) {
+		t.Errorf("the next call: got %v, want ErrGone", err)
+	}
+	if got := s.Account(op.Key); got.Used() != 3 {
+		t.Errorf("stored %+v, want 3 used", got)
+	}
+}
+
+// foldBeforeRead does something before the second read.
+type foldBeforeRead struct {
+	*failing
+	fold func()
+}
+
+func (f foldBeforeRead) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	f.mu.Lock()
+	wrote := f.calls > 0
+	f.mu.Unlock()
+	if wrote {
+		f.fold()
+	}
+	return f.failing.Get(ctx, key, opts...)
 }
 
 func onlyFirst(n int, err error) error {

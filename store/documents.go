@@ -37,6 +37,7 @@ type Documents struct {
 	shelf    *shelf
 	epoch    string
 	searches int // of history, in the batch at hand
+	readings readings
 
 	mu    sync.Mutex
 	snap  *plan.Snapshot // guarded by mu, as all below
@@ -69,6 +70,8 @@ func NewDocuments(client *clientv3.Client) *Documents {
 func (d *Documents) Run(ctx context.Context) error {
 	d.watcher.log, d.watcher.progress, d.watcher.silence = d.Log, d.Progress, d.Silence
 	d.watcher.tick = func() { d.again(ctx) }
+	d.watcher.arrived = func(part []change) { d.shelf.early(part, &d.readings) }
+	defer d.readings.wait()
 	d.start(ctx)
 	d.watcher.run(ctx, func(b batch) error { return d.handle(ctx, b) })
 	return ctx.Err()
@@ -122,6 +125,7 @@ func (d *Documents) handle(ctx context.Context, b batch) error {
 	}
 	d.shelf.now = d.Now()
 	d.shelf.apply(b)
+	d.readings.wait()
 	d.epoch = d.shelf.epoch
 	d.settle(ctx)
 	d.mu.Lock()
@@ -205,7 +209,7 @@ func (d *Documents) write(ctx context.Context, ds decided) (err error) {
 		}
 		if err != nil {
 			d.shelf.takeBack(c)
-			d.shelf.dirty[c.docID] = true
+			d.shelf.dirty[c.docID] = nil
 		}
 	}
 	for _, id := range ds.deletions {
@@ -213,7 +217,7 @@ func (d *Documents) write(ctx context.Context, ds decided) (err error) {
 			err = d.unpublish(ctx, id)
 		}
 		if err != nil {
-			d.shelf.dirty[id] = true
+			d.shelf.dirty[id] = nil
 		}
 	}
 	return err

@@ -76,7 +76,10 @@ func Kinds() []plan.Kind {
 
 // kindOf is the inverse of folder.
 func kindOf(segment string) (plan.Kind, bool) {
-	for _, k := range Kinds() {
+	for _, k := range [...]plan.Kind{
+		plan.KindTenant, plan.KindCredential, // by far the most
+		plan.KindApp, plan.KindPlan, plan.KindRoutes, plan.KindWebhook,
+	} {
 		if folder(k) == segment {
 			return k, true
 		}
@@ -186,6 +189,9 @@ const hexDigits = "0123456789ABCDEF"
 // printable text without '/', '%' and spaces stays as it is, so that people can
 // type it.
 func escape(s string) string {
+	if isSimple(s) {
+		return s
+	}
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
@@ -201,6 +207,17 @@ func escape(s string) string {
 	return b.String()
 }
 
+// isSimple tells whether s, like nearly all names, is its own escaped form: ASCII
+// without anything to escape.
+func isSimple(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf || !plain(rune(s[i]), 1) {
+			return false
+		}
+	}
+	return true
+}
+
 func plain(r rune, size int) bool {
 	switch {
 	case r == utf8.RuneError && size == 1: // not UTF-8
@@ -213,6 +230,9 @@ func plain(r rune, size int) bool {
 
 // unescape is the inverse of escape; false if escape cannot have made s.
 func unescape(s string) (string, bool) {
+	if isSimple(s) {
+		return s, true
+	}
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] != '%' {

@@ -54,7 +54,7 @@ func (d *Documents) publish(ctx context.Context, c *candidate) error {
 	switch {
 	case len(now) > 0 && now[0].ModRevision != known.revision:
 		s.setEffective(c.docID, now[0].ModRevision, now[0].Value)
-		s.dirty[c.docID] = true // decided anew with the next batch
+		s.dirty[c.docID] = nil // decided anew with the next batch
 	case zone && used:
 		s.reject(Rejection{
 			Kind: c.kind, Name: c.name, Revision: c.revision,

@@ -36,6 +36,15 @@ func page(ctx context.Context, kv clientv3.KV, from, to string, revision int64) 
 // scan reads all keys of a span at one revision (0: the newest) and calls each
 // with them in order. It returns that revision.
 func scan(ctx context.Context, kv clientv3.KV, s span, revision int64, each func(*mvccpb.KeyValue)) (header, error) {
+	return scanPages(ctx, kv, s, revision, func(kvs []*mvccpb.KeyValue) {
+		for _, k := range kvs {
+			each(k)
+		}
+	})
+}
+
+// scanPages is scan for users that take many keys at once.
+func scanPages(ctx context.Context, kv clientv3.KV, s span, revision int64, each func([]*mvccpb.KeyValue)) (header, error) {
 	h := header{revision: revision}
 	for from := s.from; ; {
 		r, err := page(ctx, kv, from, s.to, h.revision)
@@ -46,9 +55,7 @@ func scan(ctx context.Context, kv clientv3.KV, s span, revision int64, each func
 		if h.revision == 0 {
 			h.revision = r.Header.Revision
 		}
-		for _, k := range r.Kvs {
-			each(k)
-		}
+		each(r.Kvs)
 		if !r.More || len(r.Kvs) == 0 {
 			return h, nil
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ type change struct {
 	key      string
 	kv       *mvccpb.KeyValue // nil: deleted
 	revision int64            // of the put or the deletion
+	early    *candidate       // it is being read already; nil: it is not
 }
 
 func (c change) deleted() bool { return c.kv == nil }
@@ -30,6 +32,14 @@ type batch struct {
 	revision int64
 	changes  []change  // at most one for each key
 	received time.Time // of the oldest of them
+}
+
+// add adds keys to a full batch.
+func (b *batch) add(kvs []*mvccpb.KeyValue) {
+	b.changes = slices.Grow(b.changes, len(kvs))
+	for _, kv := range kvs {
+		b.changes = append(b.changes, change{key: string(kv.Key), kv: kv, revision: kv.ModRevision})
+	}
 }
 
 // Settings of a watcher. Requesting progress keeps the revision at which a quiet
@@ -49,6 +59,9 @@ type watcher struct {
 	name   string // of what is watched; also keeps its stream apart from others
 	spans  []span
 	tick   func() // called now and then between batches; may be nil
+	// arrived is called with each part of a full batch before the next is there;
+	// may be nil.
+	arrived func([]change)
 
 	// Zero: the constants above.
 	progress, silence, relist time.Duration
@@ -92,8 +105,12 @@ func (w *watcher) round(ctx context.Context, handle func(batch) error) error {
 	var h header
 	for _, s := range w.spans {
 		var err error
-		h, err = scan(ctx, w.client, s, h.revision, func(kv *mvccpb.KeyValue) {
-			b.changes = append(b.changes, change{string(kv.Key), kv, kv.ModRevision})
+		h, err = scanPages(ctx, w.client, s, h.revision, func(kvs []*mvccpb.KeyValue) {
+			from := len(b.changes)
+			b.add(kvs)
+			if w.arrived != nil {
+				w.arrived(b.changes[from:])
+			}
 		})
 		if err != nil {
 			return err

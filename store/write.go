@@ -163,9 +163,7 @@ func LoadCatalog(ctx context.Context, c *clientv3.Client) (*plan.Catalog, int64,
 	var h header
 	for _, sp := range documentSpans() {
 		var err error
-		h, err = scan(ctx, c, sp, h.revision, func(kv *mvccpb.KeyValue) {
-			b.changes = append(b.changes, change{string(kv.Key), kv, kv.ModRevision})
-		})
+		h, err = scanPages(ctx, c, sp, h.revision, b.add)
 		if err != nil {
 			return nil, 0, fmt.Errorf("load documents: %w", err)
 		}

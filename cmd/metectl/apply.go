@@ -26,7 +26,7 @@ func (s step) changes() bool { return s.verb != "unchanged" }
 func (c *cli) applyCommand() *cobra.Command {
 	var files []string
 	var dryRun string
-	var wait bool
+	var wait, yes bool
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|FOLDER|-",
 		Short: "Write documents to the store, all or none",
@@ -36,6 +36,9 @@ Every document is checked, also against those in the store, before anything is s
 one transaction (several, for more than 60 documents) writes what differs; it fails (exit 4)
 if any of the documents has been changed meanwhile. What says the same as before is not written again, because each write
 makes replicas take new leases.
+
+A quota that would be lowered below what is used of it already is shown, and you are asked
+first on a terminal; elsewhere --yes must be given then.
 
 --dry-run=client stops before the transaction, --dry-run=server sends it without writing.
 --wait waits until a replica enforces what was written, or tells why it does not.`,
@@ -48,16 +51,17 @@ makes replicas take new leases.
 			if wait && dryRun != "" {
 				return usageError("--wait and --dry-run exclude each other", "leave one of them out")
 			}
-			return c.apply(cmd.Context(), files, dryRun, wait)
+			return c.apply(cmd.Context(), files, dryRun, wait, yes)
 		},
 	}
 	addFiles(cmd, &files)
 	cmd.Flags().StringVar(&dryRun, "dry-run", "", "`client`: only check and compare; server: send the transaction without writing")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until what was written is enforced or rejected, at most --timeout")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
 }
 
-func (c *cli) apply(ctx context.Context, files []string, dryRun string, wait bool) error {
+func (c *cli) apply(ctx context.Context, files []string, dryRun string, wait, yes bool) error {
 	b, err := c.readBatch(files)
 	if err != nil {
 		return err
@@ -66,10 +70,22 @@ func (c *cli) apply(ctx context.Context, files []string, dryRun string, wait boo
 		return c.refuse(b)
 	}
 	var steps []step
+	var short []shortfall
 	err = c.withStore(ctx, "cannot apply", func(ctx context.Context, client *clientv3.Client) error {
 		if steps, err = c.prepare(ctx, client, b); err != nil {
 			return err
 		}
+		short, err = shortfalls(ctx, client, c.now(), steps, b.before, b.after)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	// The question is asked between two connections: --timeout is not for people.
+	if err := c.confirmShortfalls(short, yes, dryRun != ""); err != nil {
+		return err
+	}
+	err = c.withStore(ctx, "cannot apply", func(ctx context.Context, client *clientv3.Client) error {
 		return c.send(ctx, client, steps, dryRun)
 	})
 	if err != nil {
@@ -106,9 +122,11 @@ func (c *cli) prepare(ctx context.Context, client *clientv3.Client, b *batch) ([
 			}
 		}
 	}
+	b.before = catalog.Snapshot()
 	for _, s := range steps {
 		catalog.Put(s.doc, s.stored.revision)
 	}
+	b.after = catalog.Snapshot()
 	for _, doc := range b.docs {
 		b.problems = append(b.problems, catalog.Check(doc)...)
 	}

@@ -163,10 +163,16 @@ func (c *cli) confirm(doomed []stored, yes bool) error {
 	if !isTerminal(c.stdin) {
 		return usageError("deleting "+strings.Join(names, ", ")+" wants a yes", "add --yes; nothing was deleted")
 	}
-	_, _ = fmt.Fprintf(c.stderr, "delete %s? [y/N] ", strings.Join(names, ", "))
+	return c.ask("delete "+strings.Join(names, ", ")+"?", "nothing was deleted")
+}
+
+// ask asks a person. Anything but a yes is a no, which ends the command with the
+// remark.
+func (c *cli) ask(question, otherwise string) error {
+	_, _ = fmt.Fprint(c.stderr, question+" [y/N] ")
 	line, _ := bufio.NewReader(c.stdin).ReadString('\n')
 	if a := strings.ToLower(strings.TrimSpace(line)); a != "y" && a != "yes" {
-		c.say("nothing was deleted")
+		c.say("%s", otherwise)
 		return answer(exitNegative)
 	}
 	return nil

@@ -43,6 +43,7 @@ func Run(t *testing.T, fresh func(*testing.T) Subject) {
 		{"reports pass under stale guards", testReportUnderStaleGuards},
 		{"a repeat is answered under stale guards", testReplayUnderStaleGuards},
 		{"a holder that is not liable is ErrGone", testGone},
+		{"a holder that is gone is answered what was seen and counts nothing twice", testGoneReplay},
 		{"gone holders are folded", testFold},
 		{"liable holders are not folded", testNoFold},
 		{"a refusal writes nothing", testRefusal},
@@ -132,9 +133,11 @@ func testQuestion(t *testing.T, s Subject) {
 	if got := apply(t, s, op); got != (quota.Result{Left: 100}) {
 		t.Errorf("of an unused account: %+v, want 100 left", got)
 	}
+	s.SetLiable(a, true)
 	report := s.ask(t, a, 3, 0)
 	report.Used = 4
 	apply(t, s, report)
+	s.SetLiable(a, false)
 	if got := apply(t, s, op); got != (quota.Result{Left: 96, Used: 4, Seq: 3, Own: 4}) {
 		t.Errorf("after a report: %+v, want sequence 3 and 4 used", got)
 	}
@@ -197,7 +200,32 @@ func testGone(t *testing.T, s Subject) {
 	}
 	op := s.ask(t, a, 1, 0)
 	op.Used = 2
-	want(t, apply(t, s, op), quota.Result{Left: 98, Used: 2})
+	if _, err := s.Store.Apply(t.Context(), op); !errors.Is(err, quota.ErrGone) {
+		t.Errorf("a report: got %v, want ErrGone", err)
+	}
+	if got := s.Account(s.key(t)); len(got.Holders) > 0 || got.Base != 0 {
+		t.Errorf("was applied: %+v", got)
+	}
+}
+
+// testGoneReplay: what the account has seen is answered though the holder is gone,
+// and once it is folded away nothing that it repeats counts again.
+func testGoneReplay(t *testing.T, s Subject) {
+	a, b := s.name(t, "a"), s.name(t, "b")
+	s.SetLiable(a, true)
+	s.SetLiable(b, true)
+	op := s.ask(t, a, 1, 0)
+	op.Used = 5
+	apply(t, s, op)
+	s.SetLiable(a, false)
+	want(t, apply(t, s, op), quota.Result{Left: 95, Used: 5})
+	apply(t, s, s.ask(t, b, 1, 10)) // folds a
+	if _, err := s.Store.Apply(t.Context(), op); !errors.Is(err, quota.ErrGone) {
+		t.Errorf("a folded holder's repeat: got %v, want ErrGone", err)
+	}
+	if got := s.Account(s.key(t)); got.Used() != 5 {
+		t.Errorf("stored %+v, want 5 used", got)
+	}
 }
 
 func testFold(t *testing.T, s Subject) {

@@ -203,12 +203,3 @@ func TestLimitChange_R12_A54_Q67(t *testing.T) {
 		}
 	}
 }
-
-// A bad edit changes nothing.
-func TestBadEdit_LastGoodStays(t *testing.T) {
-	t.Parallel()
-	a := newApp(t, shared(t), "hourly: {kind: rate, amount: 2, window: 1h}")
-	a.put(t, map[string]string{"plans/" + a.name: a.plan("hourly: {kind: rate, amount: lots, window: 1h}")})
-	time.Sleep(settleWithin / 2)
-	wantHeader(t, a.admit(t, 1), "RateLimit-Policy", `"hourly";q=2;w=3600`)
-}

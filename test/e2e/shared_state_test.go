@@ -1,11 +1,13 @@
 package e2e_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // burst sends n requests through w at once and returns how many were let on. Each
@@ -71,8 +73,9 @@ func TestConcurrent_A34(t *testing.T) {
 	}
 }
 
-// Two replicas on one etcd never give out the same units (A34).
-func TestTwoReplicas_A34(t *testing.T) {
+// Two replicas on one etcd, wherever they are, share one budget and never give out
+// the same units (A34, Q5).
+func TestTwoReplicas_A34_Q5(t *testing.T) {
 	t.Parallel()
 	first := newWorld(t, nil, nil)
 	second := newWorld(t, []string{"--etcd-endpoints", "http://" + first.mete.Etcd}, nil)
@@ -91,12 +94,29 @@ func TestTwoReplicas_A34(t *testing.T) {
 	}
 }
 
+// strictAndLenient are routes that decide for themselves for when etcd is away.
+func strictAndLenient(config string) string {
+	const all = "                        - match: {prefix: /}\n"
+	const route = `                        - match: {prefix: /%s}
+                          route: {cluster: api}
+                          typed_per_filter_config:
+                            envoy.filters.http.ext_authz:
+                              "@type": type.googleapis.com/envoy.extensions.filters.http.ext_authz.v3.ExtAuthzPerRoute
+                              check_settings: {context_extensions: {mete-on-unavailable: %s}}
+`
+	return strings.Replace(config, all, fmt.Sprintf(route, "strict", "deny")+fmt.Sprintf(route, "lenient", "allow")+all, 1)
+}
+
 // With etcd away a limit's on_unavailable decides (A57, A60), the default being
-// allow; rate limits go on as ever.
-func TestEtcdAway_A57_A60(t *testing.T) {
+// allow, or an Envoy route by a context extension (A62); rate limits go on as ever.
+// All this with the timing that a mete and an Envoy have by default: mete answers
+// before Envoy gives up (A56), and then without waiting again (A61).
+func TestEtcdAway_A56_A57_A60_A61_A62(t *testing.T) {
 	t.Parallel()
 	store := newWorld(t, nil, nil)
-	w := newWorld(t, []string{"--etcd-endpoints", "http://" + store.mete.Etcd, "--lease-wait", "300ms"}, nil)
+	w := newWorld(t, append([]string{"--etcd-endpoints", "http://" + store.mete.Etcd}, defaultWaits()...), func(config string) string {
+		return strictAndLenient(defaultTimeout(config))
+	})
 	w.etcd = store.etcd // to write documents through
 	defer func() { w.etcd = nil }()
 	rules := map[string]*app{}
@@ -112,9 +132,23 @@ func TestEtcdAway_A57_A60(t *testing.T) {
 	if err := store.mete.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	body := rules["deny"].refuse(t, http.StatusServiceUnavailable).refusal(t)
-	if body.Error != "quota_unavailable" {
-		t.Errorf("deny: got %+v, want quota_unavailable", body)
+	began := time.Now()
+	first := rules["deny"].refuse(t, http.StatusServiceUnavailable)
+	if took := time.Since(began); took < 300*time.Millisecond || took < 400*time.Millisecond && !strings.Contains(first.body, "quota_unavailable") {
+		t.Errorf("the first request got %q after %v, want mete's own answer after 300 ms", first.body, took)
+	}
+	unavailable := func(r *reply) {
+		t.Helper()
+		body := r.refusal(t)
+		if r.status != http.StatusServiceUnavailable || len(r.seen) != 0 || body.Error != "quota_unavailable" || body.Code != "QUOTA_UNAVAILABLE" ||
+			body.RetryAfter < 1 || body.RetryAfter > 5 || body.Type != "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity" {
+			t.Errorf("got %d %s, the API saw %d; want a 503 quota_unavailable for up to 5 s", r.status, r.body, len(r.seen))
+		}
+	}
+	unavailable(rules["deny"].get(t, "/hello"))
+	unavailable(rules["allow"].get(t, "/strict"))
+	if r := rules["deny"].get(t, "/lenient"); r.status != http.StatusOK || len(r.seen) != 1 {
+		t.Errorf("a route that allows: got %d %s", r.status, r.body)
 	}
 	rules["allow"].admit(t, 2)
 	if got := rules["allow"].refuse(t, http.StatusTooManyRequests).refusal(t).Error; got != "rate_limited" {

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 )
@@ -62,11 +61,7 @@ func TestMTLS_P26(t *testing.T) {
 		"--tls-cert", filepath.Join(dir, "mete.crt"), "--tls-key", filepath.Join(dir, "mete.key"),
 		"--tls-client-ca", filepath.Join(dir, "ca.crt"), "--tls-client-san", "envoy.example.com",
 	}
-	const place = "      # TLS between Envoy and mete: put the transport_socket of tls.yaml here.\n"
-	w := newWorld(t, args, func(config string) string {
-		socket := strings.ReplaceAll(part("tls.yaml", "      "), "/etc/mete/tls", dir)
-		return strings.Replace(config, place, socket, 1)
-	})
+	w := newWorld(t, args, overTLS(dir))
 	a := newApp(t, w, "hourly: {kind: rate, amount: 1, window: 1h}")
 	a.admit(t, 1)
 	a.refuse(t, http.StatusTooManyRequests)

@@ -166,6 +166,16 @@ func patient(config string) string {
 	return strings.ReplaceAll(config, "timeout: 0.4s", "timeout: 10s")
 }
 
+// defaultWaits undoes patience, for tests that ask about the waits themselves.
+func defaultWaits() []string {
+	return []string{"--lease-wait", "300ms", "--unavailable-for", "5s"}
+}
+
+// defaultTimeout undoes patient.
+func defaultTimeout(config string) string {
+	return strings.ReplaceAll(config, "timeout: 10s", "timeout: 0.4s")
+}
+
 // startEnvoy runs an example on free ports.
 func (w *world) startEnvoy(ctx context.Context, example string, admin, listener int, edit func(string) string) (*envoy.Process, error) {
 	config, err := envoy.Ports(readExample(example), map[int]int{

@@ -113,6 +113,9 @@ func (m *Mete) Stop() error {
 	}
 }
 
+// Reload has mete reread its TLS files now.
+func (m *Mete) Reload() error { return m.cmd.Process.Signal(syscall.SIGHUP) }
+
 // Kill ends mete at once, as the out-of-memory killer would.
 func (m *Mete) Kill() error {
 	err := m.cmd.Process.Kill()

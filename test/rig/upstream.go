@@ -19,6 +19,9 @@ import (
 // TestID is the request header that tells an Upstream whose request it is.
 const TestID = "x-test-id"
 
+// TestRespond is the request header that gives the answer a header, "Name: value".
+const TestRespond = "x-test-respond"
+
 // An Upstream is the API behind Envoy. To every request it answers what it got,
 // as a Seen in JSON; a request for /status/404 gets that status. It speaks
 // HTTP/1.1, HTTP/2 without TLS and gRPC (grpc.health.v1, always SERVING), all on
@@ -101,6 +104,10 @@ func answer(w http.ResponseWriter, r *http.Request, seen Seen) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
+	for _, line := range r.Header.Values(TestRespond) {
+		name, value, _ := strings.Cut(line, ": ")
+		w.Header().Set(name, value)
+	}
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(seen) // the caller has gone: nobody to tell
 }

@@ -1,0 +1,114 @@
+package store
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/meteproject/mete/plan"
+)
+
+// accept notes that the newest edit of a document is in force.
+func (s *shelf) accept(id docID) {
+	if s.rejected[id] != nil {
+		delete(s.rejected, id)
+		s.log.Info().Str("kind", string(id.kind)).Str("name", id.name).Msg("document is not rejected any more")
+	}
+	_, hasEffective := s.effective[id]
+	if _, hasStatus := s.statuses[id]; hasStatus || hasEffective && !published(id.kind) {
+		s.owed[id] = true
+	}
+	if src := s.sources[id]; src.text != nil && !published(id.kind) {
+		s.sources[id] = source{revision: src.revision}
+	}
+}
+
+// reject notes that the newest edit of a document is not in force, and logs it
+// once for each revision.
+func (s *shelf) reject(r Rejection, doc *plan.Document) {
+	id := docID{r.Kind, r.Name}
+	old, stored := s.rejected[id], s.statuses[id].record
+	again := old != nil && old.Revision == r.Revision && old.Deleted == r.Deleted
+	told := stored.Revision == r.Revision && stored.Deleted == r.Deleted && !stored.Since.IsZero()
+	switch {
+	case again:
+		r.Since = old.Since
+	case told:
+		r.Since = stored.Since
+	default:
+		r.Since = s.now
+	}
+	n := &rejected{Rejection: r, doc: doc}
+	// What another replica, maybe of another version, says of this edit stands,
+	// unless it has changed.
+	n.changed = !told || again && (old.changed || !slices.Equal(old.Problems, r.Problems))
+	s.rejected[id] = n
+	s.owed[id] = true
+	if again {
+		return
+	}
+	s.log.Warn().Str("kind", string(r.Kind)).Str("name", r.Name).Int64("revision", r.Revision).
+		Bool("deletion", r.Deleted).Str("problem", first(r.Problems)).Int("problems", len(r.Problems)).
+		Msg("edit is rejected; the last good version stays in force")
+}
+
+// decideDeletions deletes tenants, credentials and webhooks that may be deleted,
+// and returns the other kinds' documents that may be.
+func (s *shelf) decideDeletions(ids []docID) []docID {
+	var may []docID
+	open := ids
+	for again := true; again; {
+		again = false
+		var still []docID
+		for _, id := range open {
+			if plan.Refused(s.catalog.CheckDelete(id.kind, id.name)) && s.inForce(id) {
+				still = append(still, id)
+				continue
+			}
+			again = true
+			if _, there := s.effective[id]; published(id.kind) && there {
+				may = append(may, id)
+				continue
+			}
+			s.catalog.Delete(id.kind, id.name, s.deleted[id])
+			delete(s.deleted, id)
+			s.accept(id)
+		}
+		open = still
+	}
+	for _, id := range open {
+		s.reject(Rejection{
+			Kind: id.kind, Name: id.name, Revision: s.deleted[id], Deleted: true,
+			Problems: s.catalog.CheckDelete(id.kind, id.name),
+		}, nil)
+		if id.kind == plan.KindTenant {
+			s.catalog.SetVoid(id.name, s.deleted[id])
+		}
+	}
+	return may
+}
+
+// inForce tells whether some version of a document is enforced.
+func (s *shelf) inForce(id docID) bool {
+	doc, _ := s.catalog.Snapshot().Document(id.kind, id.name)
+	_, kept := s.effective[id]
+	return doc != nil || kept
+}
+
+// first returns the first problem that is no warning.
+func first(problems []plan.Problem) string {
+	for i := range problems {
+		if !problems[i].Warning {
+			return problems[i].String()
+		}
+	}
+	return ""
+}
+
+// position returns where a field stands in a text, 0 and 0 if it does not.
+func position(text []byte, field string) (line, col int) {
+	at := bytes.Index(text, []byte(field))
+	if at < 0 {
+		return 0, 0
+	}
+	return 1 + bytes.Count(text[:at], []byte("\n")), at - bytes.LastIndexByte(text[:at], '\n')
+}
