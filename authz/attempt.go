@@ -18,18 +18,20 @@ type attempt struct {
 	at     quota.Instant
 	minute time.Time
 
-	impatient bool // there is no more time to wait
+	impatient bool          // there is no more time to wait
+	waited    time.Duration // for leases
 
 	refused     bool
 	short       <-chan struct{} // a lease that the request has to wait for
 	denied      bool            // etcd is away and a limit says deny
 	unavailable bool            // etcd is away and a limit says allow
+	failing     time.Duration   // for how long nobody will wait again
 }
 
 // run charges the request or finds out why not. It tells whether dec holds the
 // answer; if not, the path was out of date or a lease has to be waited for.
 func (a *attempt) run(dec *Decision) (done bool, lease <-chan struct{}) {
-	if !a.path.lock() {
+	if !a.path.lock(a.at) {
 		a.leaf.path.CompareAndSwap(a.path, nil)
 		return false, nil
 	}
@@ -99,11 +101,12 @@ func (a *attempt) examineQuota(s *step, l *plan.EffectiveLimit, slot *slot, unit
 	case quota.Short:
 		switch {
 		case !a.cost.check: // charged whatever there is
-		case a.d.keeper.Away(a.at) || a.impatient:
+		case a.impatient || purse.FailingFor(a.at) > 0:
 			if a.impatient {
-				purse.GaveUp(a.at)
+				purse.GaveUp(a.at, a.waited)
 			}
-			purse.Await(units) // the keeper goes on trying behind our back
+			a.failing = max(a.failing, purse.FailingFor(a.at))
+			purse.Ask(units) // the keeper goes on trying behind our back
 			if a.choice(l) == plan.Deny {
 				a.denied = true
 			} else {
@@ -118,13 +121,10 @@ func (a *attempt) examineQuota(s *step, l *plan.EffectiveLimit, slot *slot, unit
 // anyLeft tells whether a quota has anything left, without opening a purse: a
 // check takes no lease (case C046).
 func (a *attempt) anyLeft(slot *slot) bool {
-	if slot.terms.Counts {
-		return true
+	if purse := slot.at(a.minute); purse != nil {
+		return purse.Any(a.at)
 	}
-	if slot.purse == nil || !slot.window.Holds(a.minute) {
-		return slot.terms.Ceiling > 0
-	}
-	return slot.purse.Left(a.at) > 0
+	return slot.terms.Counts || slot.terms.Ceiling > 0
 }
 
 // choice returns what happens to l while etcd is away (A56, A62).
@@ -135,15 +135,15 @@ func (a *attempt) choice(l *plan.EffectiveLimit) plan.Choice {
 	return l.OnUnavailable
 }
 
-// purse returns the purse of the window that the request belongs to. A window that
-// is over is closed, never reset (Q48).
+// purse returns the purse of the window that the request belongs to, which is never
+// reset (Q48). The one of the window before is kept for requests that began in it.
 func (a *attempt) purse(s *step, slot *slot) *quota.Purse {
-	if slot.purse != nil && slot.window.Holds(a.minute) {
-		return slot.purse
+	if purse := slot.at(a.minute); purse != nil {
+		purse.SetTerms(a.at, slot.terms) // another app may have its own
+		return purse
 	}
-	if slot.purse != nil {
-		slot.purse.Close()
-	}
+	s.node.close(slot.late)
+	slot.late, slot.lateWindow = slot.purse, slot.window
 	slot.window = slot.calendar.Window(a.minute)
 	key := quota.Key{
 		Root: a.path.root(), Tenant: s.node.tenant, Limit: slot.limit.Name, Window: slot.window.ID,
@@ -172,7 +172,7 @@ func (a *attempt) charge(dec *Decision) {
 				purse := s.slots[j].purse
 				uncovered := purse.Charge(a.at, units)
 				dec.charges = append(dec.charges, charge{node: s.node, purse: purse, n: units, uncovered: uncovered})
-				if uncovered > 0 && a.unavailable {
+				if uncovered > 0 && a.unavailable && !s.slots[j].terms.Counts {
 					a.d.stats.overshoot(quota.UnavailableStore, uncovered)
 				}
 			}
@@ -220,17 +220,17 @@ func (a *attempt) describeRate(state *LimitState, b *ratelimit.Bucket, refused b
 }
 
 func (a *attempt) describeQuota(state *LimitState, slot *slot, refused bool) {
-	window := slot.window
-	if slot.purse == nil || !window.Holds(a.minute) {
+	purse, window := slot.at(a.minute), slot.window
+	if purse == nil {
 		window = slot.calendar.Window(a.minute)
 		state.Left = state.Limit.Amount
 	} else {
-		state.Used = slot.purse.Used()
-		state.Left = slot.purse.Left(a.at)
+		state.Used = purse.Used()
+		state.Left = purse.Left(a.at)
 		if over := state.Used - state.Limit.Amount; over > 0 && !state.Limit.WhenUsedUp.Count {
 			state.GraceLeft = max(0, slot.terms.Ceiling-state.Used)
 		}
-		state.Refused = refused && a.refused && a.spent(slot, state.Asked)
+		state.Refused = refused && a.refused && purse.Room(a.at, state.Asked) == quota.Spent
 	}
 	if refused && a.cost.dry {
 		state.Refused = !a.anyLeft(slot)
@@ -242,10 +242,6 @@ func (a *attempt) describeQuota(state *LimitState, slot *slot, refused bool) {
 	}
 }
 
-func (a *attempt) spent(slot *slot, units int64) bool {
-	return slot.purse.Room(a.at, units) == quota.Spent
-}
-
 // settleOutcome says in one word what happened, and how long to wait.
 func (a *attempt) settleOutcome(dec *Decision, admitted bool) {
 	if admitted {
@@ -254,7 +250,7 @@ func (a *attempt) settleOutcome(dec *Decision, admitted bool) {
 	}
 	if !a.refused {
 		dec.Outcome = Unavailable
-		dec.RetryAfter = a.d.keeper.AwayFor(a.at)
+		dec.RetryAfter = a.failing
 		return
 	}
 	for i := range dec.Limits {

@@ -3,6 +3,7 @@ package authz
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -58,7 +59,10 @@ func (d *Decider) SetSnapshot(s *plan.Snapshot) {
 // are shared out anew (R24, R25).
 func (d *Decider) SetReplicas(n int) {
 	d.keeper.SetReplicas(n)
-	d.replace(func(c *current) { c.replicas = max(1, n) })
+	d.replace(func(c *current) {
+		c.replicas = max(1, n)
+		c.shares++
+	})
 }
 
 func (d *Decider) replace(change func(*current)) {
@@ -94,7 +98,7 @@ func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *
 			dec.Outcome, dec.Why = NotReady, "no documents have been read from etcd yet"
 			return
 		}
-		done, lease := d.decideUnder(cur, now, req, dec, patience.over)
+		done, lease := d.decideUnder(cur, now, req, dec, &patience)
 		if done {
 			break
 		}
@@ -117,8 +121,8 @@ func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *
 
 // decideUnder decides req under one snapshot. It tells whether dec holds the
 // answer; if not, the caller decides anew, after it has waited for lease if that
-// is not nil. impatient says that there is no more time to wait.
-func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *Decision, impatient bool) (done bool, lease <-chan struct{}) {
+// is not nil. patience tells whether there is time to wait.
+func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *Decision, patience *patience) (done bool, lease <-chan struct{}) {
 	app := findApp(cur.snapshot, req)
 	if app == nil {
 		dec.Outcome, dec.Why = NoApp, "no app has this name, domain or host"
@@ -134,17 +138,20 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 		dec.Route = p.rule.Name
 	}
 	if !p.meter && !p.check {
-		dec.Outcome = Exempt
+		dec.Tenant, dec.Outcome = strings.Clone(caller.tenant), Exempt
 		return true, nil
 	}
 	at := d.keeper.Instant(now)
 	leaf := d.active.node(caller.tenant, at)
 	dec.Tenant = leaf.tenant // the caller's name may point into a buffer
 	path := d.path(cur, app, leaf, now, at)
-	if path.refusesUnknown(app, dec) || path.broken(app, p.choice, dec) {
+	if path.refusesUnknown(app, dec) || path.broken(app, &p, dec) {
 		return true, nil
 	}
-	a := attempt{d: d, cost: p, path: path, leaf: leaf, now: now, at: at, minute: minute(now, req.Start), impatient: impatient}
+	a := attempt{
+		d: d, cost: p, path: path, leaf: leaf, now: now, at: at, minute: minute(now, req.Start),
+		impatient: patience.over, waited: now.Sub(patience.since),
+	}
 	return a.run(dec)
 }
 
@@ -191,16 +198,17 @@ func (p *path) refusesUnknown(app *plan.App, dec *Decision) bool {
 
 // broken answers for a tenant whose terms cannot be known: that is never "no
 // limit" (case C004), it is as if etcd were away.
-func (p *path) broken(app *plan.App, choice plan.Choice, dec *Decision) bool {
+func (p *path) broken(app *plan.App, c *cost, dec *Decision) bool {
 	if p.terms.Broken == "" {
 		return false
 	}
 	dec.Why = p.terms.Broken
+	choice := c.choice
 	if choice == plan.ChoiceUnset {
 		choice = app.Defaults.OnUnavailable
 	}
 	dec.Outcome = UnavailableAllowed
-	if choice == plan.Deny {
+	if choice == plan.Deny && c.check {
 		dec.Outcome = Unavailable
 	}
 	return true

@@ -46,12 +46,13 @@ func (d *Decider) identify(snap *plan.Snapshot, app *plan.App, now time.Time, re
 		return c, false
 	}
 	if c.principal == "" {
-		c.principal = first(app.Identity.Principal, req)
+		// It may point into the caller's buffer; a credential's does not.
+		c.principal = strings.Clone(first(app.Identity.Principal, req))
 	}
 	if c.class == nil {
 		c.class = classify(app, req, c.key)
 	}
-	dec.Tenant, dec.Principal = c.tenant, c.principal
+	dec.Principal = c.principal
 	if c.class != nil {
 		dec.Class = c.class.Name
 	}
@@ -157,8 +158,7 @@ func claim(req *Request, path []string) (string, bool) {
 	if req.Metadata == nil {
 		return "", false
 	}
-	var buf [8]string
-	under := append(append(buf[:0], jwtPayload), path...)
+	under := append(append(req.claim[:0], jwtPayload), path...)
 	if value, ok := req.Metadata.Lookup(jwtNamespace, under); ok {
 		return value, true
 	}

@@ -1,8 +1,10 @@
 package authz
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/quota"
@@ -18,12 +20,17 @@ type node struct {
 	mu sync.Mutex // guards what follows, the purses of the slots included
 	// generation of the snapshot that the slots were last made to follow.
 	generation uint64
+	followed   int64 // monotonic time by which terms were computed that it follows
 	dead       bool // evicted: a path that leads here has to be built anew
 	slots      []*slot
 }
 
-// A slot is one limit of a node: a bucket or a purse.
+// A slot is one limit of a node in one app: a bucket or a purse. A tenant that may
+// use several apps has slots for each, so that what one has spent is not forgotten
+// while another is used. Accounts are the tenant's alone: of one limit and window,
+// all apps have one purse.
 type slot struct {
+	app   string
 	limit *plan.EffectiveLimit
 
 	bucket ratelimit.Bucket // of a rate
@@ -32,6 +39,48 @@ type slot struct {
 	terms    *quota.Terms
 	window   quota.Window
 	purse    *quota.Purse // of window; nil until the first charge
+	// late is the purse of the window that was asked for before this one:
+	// around the boundary requests of both come in, by when they began.
+	lateWindow quota.Window
+	late       *quota.Purse
+}
+
+// at returns the purse of the window that holds an instant, and makes it the slot's
+// own; nil if it is not open.
+func (s *slot) at(instant time.Time) *quota.Purse {
+	if s.purse != nil && s.window.Holds(instant) {
+		return s.purse
+	}
+	if s.late != nil && s.lateWindow.Holds(instant) {
+		s.purse, s.late, s.window, s.lateWindow = s.late, s.purse, s.lateWindow, s.window
+		return s.purse
+	}
+	return nil
+}
+
+// leave lets go of the purses of s. The caller holds n's lock, and no slot of n that
+// is still needed has s's purses.
+func (n *node) leave(s *slot) {
+	purse, late := s.purse, s.late
+	s.purse, s.window, s.late, s.lateWindow = nil, quota.Window{}, nil, quota.Window{}
+	n.close(purse)
+	n.close(late)
+}
+
+// close closes a purse, unless it is nil or another slot of n has it.
+func (n *node) close(p *quota.Purse) {
+	if p == nil {
+		return
+	}
+	having := 0
+	for _, s := range n.slots {
+		if s.purse == p || s.late == p {
+			having++
+		}
+	}
+	if having == 0 {
+		p.Close()
+	}
 }
 
 // follow makes n's slots follow terms, unless newer ones have been followed, and
@@ -40,47 +89,51 @@ func (n *node) follow(cur *current, now quota.Instant, terms *plan.NodeTerms, ap
 	slots := make([]*slot, len(terms.Limits))
 	for i := range terms.Limits {
 		l := &terms.Limits[i]
-		s := n.slot(l)
+		s := n.slot(app.Name, l)
 		if s == nil || s.limit.Kind != l.Kind {
-			s = &slot{}
+			s = &slot{app: app.Name}
 			if l.Kind == plan.Rate {
 				s.bucket = ratelimit.NewBucket(rate(l, cur.replicas), now.Mono)
 			}
 		}
-		s.follow(cur, now, terms, l, app)
+		n.turn(s, cur, now, terms, l, app)
 		slots[i] = s
 	}
-	n.leave(slots)
-	n.slots, n.generation = slots, cur.generation
+	n.replace(app.Name, slots)
+	n.generation, n.followed = cur.generation, now.Mono
 	return slots
 }
 
-// slot returns the slot of a limit by its name, or nil.
-func (n *node) slot(l *plan.EffectiveLimit) *slot {
+// slot returns the slot of a limit in an app by its name, or nil.
+func (n *node) slot(app string, l *plan.EffectiveLimit) *slot {
 	for _, s := range n.slots {
-		if s.limit.Name == l.Name {
+		if s.app == app && s.limit.Name == l.Name {
 			return s
 		}
 	}
 	return nil
 }
 
-// leave closes the purses of slots that are no longer among the new ones.
-func (n *node) leave(slots []*slot) {
-	for _, old := range n.slots {
-		kept := false
-		for _, s := range slots {
-			kept = kept || s == old
+// replace makes slots those of an app, and closes the purses of the ones that are
+// no longer among them.
+func (n *node) replace(app string, slots []*slot) {
+	old := n.slots
+	n.slots = slices.Clone(slots)
+	for _, s := range old {
+		if s.app != app {
+			n.slots = append(n.slots, s)
 		}
-		if !kept && old.purse != nil {
-			old.purse.Close()
+	}
+	for _, s := range old {
+		if !slices.Contains(n.slots, s) {
+			n.leave(s)
 		}
 	}
 }
 
-// follow makes s follow l. A new rate holds from when the replica saw it, not from
+// turn makes s follow l. A new rate holds from when the replica saw it, not from
 // the tenant's next request (case C017).
-func (s *slot) follow(cur *current, now quota.Instant, terms *plan.NodeTerms, l *plan.EffectiveLimit, app *plan.App) {
+func (n *node) turn(s *slot, cur *current, now quota.Instant, terms *plan.NodeTerms, l *plan.EffectiveLimit, app *plan.App) {
 	s.limit = l
 	if l.Kind == plan.Rate {
 		s.bucket.SetRate(cur.since, rate(l, cur.replicas))
@@ -88,16 +141,15 @@ func (s *slot) follow(cur *current, now quota.Instant, terms *plan.NodeTerms, l 
 	}
 	s.terms = quotaTerms(terms, l, app)
 	calendar := quota.Calendar{Kind: calendarKind(l.Reset.Kind), Anchor: l.Reset.Anchor, Zone: l.Zone}
-	if s.purse == nil {
-		s.calendar = calendar
-		return
-	}
 	if calendar != s.calendar { // windows of another kind: another account
-		s.purse.Close()
-		s.purse, s.window, s.calendar = nil, quota.Window{}, calendar
-		return
+		s.calendar = calendar
+		n.leave(s)
 	}
-	s.purse.SetTerms(now, s.terms)
+	for _, p := range []*quota.Purse{s.purse, s.late} {
+		if p != nil {
+			p.SetTerms(now, s.terms)
+		}
+	}
 }
 
 // rate returns what this replica enforces of l.
@@ -167,13 +219,12 @@ func (n *node) evictable(k *quota.Keeper, now quota.Instant) bool {
 		}
 	}
 	for _, s := range n.slots {
-		if s.purse == nil {
-			continue
+		for _, p := range []*quota.Purse{s.purse, s.late} {
+			if p != nil && !k.Forget(p) {
+				return false
+			}
 		}
-		if !k.Forget(s.purse) {
-			return false
-		}
-		s.purse, s.window = nil, quota.Window{}
+		s.purse, s.window, s.late, s.lateWindow = nil, quota.Window{}, nil, quota.Window{}
 	}
 	return true
 }

@@ -13,6 +13,7 @@ type current struct {
 	snapshot   *plan.Snapshot
 	generation uint64
 	replicas   int
+	shares     uint64 // rises when replicas changes
 	since      int64 // monotonic time from which it holds
 }
 
@@ -37,7 +38,7 @@ func (d *Decider) path(cur *current, app *plan.App, leaf *node, now time.Time, a
 	if p != nil && p.terms.App == app && p.current == cur && !p.over(now) {
 		return p
 	}
-	if p != nil && p.terms.App == app && p.current.replicas == cur.replicas && !p.over(now) && cur.snapshot.Holds(p.terms) {
+	if p != nil && p.terms.App == app && p.current.shares == cur.shares && !p.over(now) && cur.snapshot.Holds(p.terms) {
 		same := *p
 		same.current = cur
 		leaf.path.Store(&same)
@@ -71,7 +72,7 @@ func (d *Decider) build(cur *current, app *plan.App, leaf *node, now time.Time, 
 	for i := range p.steps {
 		s := &p.steps[i]
 		s.node.mu.Lock()
-		if s.node.generation <= cur.generation {
+		if s.node.behind(cur, at) {
 			s.slots = s.node.follow(cur, at, s.terms, app)
 		}
 		s.node.mu.Unlock()
@@ -79,15 +80,25 @@ func (d *Decider) build(cur *current, app *plan.App, leaf *node, now time.Time, 
 	return p
 }
 
+// behind tells whether n has followed nothing later than cur at now: not a later
+// snapshot, nor this one past the end of an override.
+func (n *node) behind(cur *current, now quota.Instant) bool {
+	return n.generation < cur.generation || n.generation == cur.generation && n.followed <= now.Mono
+}
+
 // lock locks the nodes of p, root first (Q25), and tells whether they still are
 // what p was built on. If not, nothing is locked.
-func (p *path) lock() bool {
+func (p *path) lock(now quota.Instant) bool {
+	second := now.Mono / int64(time.Second)
 	for i := range p.steps {
 		n := p.steps[i].node
 		n.mu.Lock()
 		if n.dead || n.generation > p.current.generation || p.steps[i].slots == nil && len(p.steps[i].terms.Limits) > 0 {
 			p.unlockFirst(i + 1)
 			return false
+		}
+		if n.used.Load() != second { // an ancestor is asked for through its leaves alone
+			n.used.Store(second)
 		}
 	}
 	return true

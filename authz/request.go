@@ -36,6 +36,8 @@ type Request struct {
 	// CheckOnly charges nothing and opens nothing: the answer tells whether
 	// anything at all is left (case C046).
 	CheckOnly bool
+
+	claim [8]string // where the path of a claim is put together without allocating
 }
 
 // A Field is a name and its value.

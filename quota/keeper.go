@@ -388,8 +388,8 @@ func (k *Keeper) perform(ctx context.Context, p *Purse) {
 	k.release(p)
 }
 
-// call does op and tells p what became of it. It tells whether that was an answer
-// to those who wait: old terms or a lost incarnation are none.
+// call does op and tells p what became of it. It tells whether p can go on at once:
+// not while its terms are old or this incarnation is lost.
 func (k *Keeper) call(ctx context.Context, p *Purse, op *Operation) (answered bool) {
 	res, err := k.apply(ctx, *op)
 	now := k.now()
@@ -404,7 +404,7 @@ func (k *Keeper) call(ctx context.Context, p *Purse, op *Operation) (answered bo
 	} else {
 		k.away.Store(0) // a refusal is an answer
 	}
-	return !errors.Is(err, ErrStale) && !errors.Is(err, ErrGone)
+	return !p.stale && !k.lostHolder()
 }
 
 func (k *Keeper) apply(ctx context.Context, op Operation) (Result, error) {
@@ -435,8 +435,8 @@ func (k *Keeper) release(p *Purse) {
 	defer p.mu.Unlock()
 	over := p.closing && p.Settled()
 	lingers := over && now.since(p.closedAt) < closedFor
-	if lingers && p.reviewAt == 0 {
-		k.review(p, now.Mono+int64(closedFor))
+	if lingers {
+		p.lookAt(now.Mono + int64(closedFor))
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -101,11 +101,18 @@ func sum(leases []Lease) int64 { return Holder{Leases: leases}.leased() }
 // plan sets the time of the next look at p: when its lease comes of age, or when
 // what it used is due to be reported.
 func (p *Purse) plan(now Instant) {
-	if p.reviewAt != 0 || len(p.lots) == 0 && p.used == p.reported {
-		return // when a look that is planned comes, it plans the next one
+	if len(p.lots) == 0 && p.used == p.reported {
+		return
 	}
 	from := max(p.filled.Mono, p.lastContact.Mono)
-	p.keeper.review(p, max(from+int64(p.terms.Rule.RenewAfter), now.Mono+1))
+	p.lookAt(max(from+int64(p.terms.Rule.RenewAfter), now.Mono+1))
+}
+
+// lookAt plans a look at p, unless an earlier one is planned: that plans the next.
+func (p *Purse) lookAt(at int64) {
+	if p.reviewAt == 0 || at < p.reviewAt {
+		p.keeper.review(p, at)
+	}
 }
 
 // done takes in what became of p's operation. The caller holds p's lock. It tells
@@ -178,7 +185,7 @@ func (p *Purse) notApplied(now Instant) {
 	if !p.doubt {
 		p.op = nil
 	}
-	p.keeper.review(p, p.retryAt)
+	p.lookAt(p.retryAt)
 }
 
 // resume goes on where a forerunner of p under the same incarnation ended.
@@ -197,7 +204,7 @@ func (p *Purse) applied(now Instant, op *Operation, res Result) {
 	p.others = res.Used - res.Own
 	p.contacted, p.lastContact = true, now
 	p.failed = refusal{}
-	if op.Want > 0 && !p.closing && p.terms.worth(p.opTerms) {
+	if op.Want > 0 && !p.closing && p.terms.worth(p.opTerms) && op.Holder == p.keeper.incarnation() {
 		p.renewed(now, op, res)
 	}
 	p.dropSpoiled(now)
