@@ -142,7 +142,7 @@ func (a *attempt) purse(s *step, slot *slot) *quota.Purse {
 		purse.SetTerms(a.at, slot.terms) // another app may have its own
 		return purse
 	}
-	s.node.close(slot.late)
+	before := slot.late
 	slot.late, slot.lateWindow = slot.purse, slot.window
 	slot.window = slot.calendar.Window(a.minute)
 	key := quota.Key{
@@ -150,6 +150,7 @@ func (a *attempt) purse(s *step, slot *slot) *quota.Purse {
 	}
 	slot.purse = a.d.keeper.Open(key, slot.window, slot.terms, &s.node.mu)
 	slot.purse.SetTerms(a.at, slot.terms)
+	s.node.close(before)
 	return slot.purse
 }
 

@@ -3,7 +3,6 @@ package authz
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -138,7 +137,7 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 		dec.Route = p.rule.Name
 	}
 	if !p.meter && !p.check {
-		dec.Tenant, dec.Outcome = strings.Clone(caller.tenant), Exempt
+		dec.Tenant, dec.Outcome = caller.stable(), Exempt
 		return true, nil
 	}
 	at := d.keeper.Instant(now)

@@ -29,6 +29,14 @@ type caller struct {
 	key       string      // the API key presented, for class rules; never kept
 }
 
+// stable returns the tenant's name in a form that outlives the request.
+func (c *caller) stable() string {
+	if c.key != "" {
+		return c.tenant // the credential's own
+	}
+	return strings.Clone(c.tenant)
+}
+
 // identify finds out who calls. It tells whether the caller is to be charged; if
 // not, dec holds the answer.
 //

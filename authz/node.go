@@ -21,7 +21,7 @@ type node struct {
 	// generation of the snapshot that the slots were last made to follow.
 	generation uint64
 	followed   int64 // monotonic time by which terms were computed that it follows
-	dead       bool // evicted: a path that leads here has to be built anew
+	dead       bool  // evicted: a path that leads here has to be built anew
 	slots      []*slot
 }
 
@@ -46,12 +46,12 @@ type slot struct {
 }
 
 // at returns the purse of the window that holds an instant, and makes it the slot's
-// own; nil if it is not open.
+// own; nil if it is not open, or not any more.
 func (s *slot) at(instant time.Time) *quota.Purse {
-	if s.purse != nil && s.window.Holds(instant) {
+	if s.purse != nil && s.window.Holds(instant) && !s.purse.Closed() {
 		return s.purse
 	}
-	if s.late != nil && s.lateWindow.Holds(instant) {
+	if s.late != nil && s.lateWindow.Holds(instant) && !s.late.Closed() {
 		s.purse, s.late, s.window, s.lateWindow = s.late, s.purse, s.lateWindow, s.window
 		return s.purse
 	}
@@ -219,10 +219,8 @@ func (n *node) evictable(k *quota.Keeper, now quota.Instant) bool {
 		}
 	}
 	for _, s := range n.slots {
-		for _, p := range []*quota.Purse{s.purse, s.late} {
-			if p != nil && !k.Forget(p) {
-				return false
-			}
+		if s.late != nil && !k.Forget(s.late) || s.purse != nil && !k.Forget(s.purse) {
+			return false
 		}
 		s.purse, s.window, s.late, s.lateWindow = nil, quota.Window{}, nil, quota.Window{}
 	}

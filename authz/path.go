@@ -14,7 +14,7 @@ type current struct {
 	generation uint64
 	replicas   int
 	shares     uint64 // rises when replicas changes
-	since      int64 // monotonic time from which it holds
+	since      int64  // monotonic time from which it holds
 }
 
 // A path is what a tenant's requests are charged to. It is built once and used

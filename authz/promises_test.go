@@ -50,6 +50,28 @@ func TestDecide_A2_A20_MostRequestsAskNobody(t *testing.T) {
 	})
 }
 
+// No lease is larger than what the customer has left, by all replicas (A24).
+func TestDecide_A24_ALeaseIsNeverMoreThanIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("")+planDoc("free", monthly("1000", ""))+tenantDoc("org:a", "{plan: free}"))
+		k.must(from("org:a"), authz.Allowed)
+		key := k.memory.Accounts()[0]
+		other := quota.Operation{Key: key, App: "api", Holder: "r2", Seq: 1, Used: 983, Ceiling: 1000, Replicas: 2}
+		if _, err := k.memory.Apply(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 16 { // 1,000 less 983 and the one of before
+			k.must(from("org:a"), authz.Allowed)
+			a := k.memory.Account(key)
+			if a.Used()+a.Leased() > 1000 {
+				t.Fatalf("request %d: %d used and %d lent of 1,000", i, a.Used(), a.Leased())
+			}
+		}
+		k.must(from("org:a"), authz.QuotaExceeded)
+	})
+}
+
 // A rate limit refuses without a call to anybody, whatever state the store is in
 // (R2).
 func TestDecide_R2_ARateRefusesWithoutACall(t *testing.T) {

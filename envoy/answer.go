@@ -20,6 +20,7 @@ type answer struct {
 	now time.Time
 	pk  func(node string) [9]byte // nil: there is no secret
 
+	byRLS    bool          // Envoy's rate limit filter refuses with 429, whatever the reason
 	retry    int64         // Retry-After in seconds; 0: waiting cannot help
 	wait     time.Duration // the same, exact
 	refused  []int         // limits that refused, the longest wait first
@@ -217,7 +218,9 @@ func (a *answer) refusalHeaders(b []byte, to headerList, st statuses, grpc bool)
 	b = a.advertised(b, to, true)
 	switch st.http {
 	case http.StatusUnauthorized:
-		b = putHeader(b, to, "www-authenticate", a.challenge())
+		if !a.byRLS {
+			b = putHeader(b, to, "www-authenticate", a.challenge())
+		}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		// The rate limit filter adds it by itself, ext_authz does not.
 		if a.app.Headers.XEnvoyRateLimited && !to.plain {

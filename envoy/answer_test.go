@@ -148,7 +148,8 @@ func TestDeniedStatuses(t *testing.T) {
 	}
 }
 
-// The refusal of standards.md 1.3, byte for byte.
+// The refusal of standards.md 1.3, byte for byte, with the quota that document 004
+// has among the details (C46).
 func TestDeniedFull(t *testing.T) {
 	a := app()
 	a.Headers.XQuota = true
@@ -174,7 +175,8 @@ func TestDeniedFull(t *testing.T) {
 		`"violated-policies":["monthly"],` +
 		`"error":"quota_exceeded","retry_after":1857600,` +
 		`"success":false,"code":"QUOTA_EXCEEDED","message":"monthly quota reached (1,000/1,000); resets 2027-01-01",` +
-		`"details":{"quotaType":"monthly","limit":1000,"used":1000,"resetAt":"2026-12-31T23:00:00.000Z","upgradeUrl":"https://app.example.com/billing"},` +
+		`"details":{"quotaType":"monthly","limit":1000,"used":1000,"resetAt":"2026-12-31T23:00:00.000Z","upgradeUrl":"https://app.example.com/billing",` +
+		`"quota":{"type":"monthly","limit":1000,"used":1000,"remaining":0,"resetAt":"2026-12-31T23:00:00.000Z"}},` +
 		`"limits":[{"name":"monthly","kind":"quota","unit":"requests","scope":"org:acme","limit":1000,"used":1000,` +
 		`"reserved":0,"remaining":0,"asked":1,"resets_at_ms":1798758000000}]}`
 	if no.GetBody() != want {

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -36,7 +37,7 @@ func (a *answer) body(b []byte) []byte {
 	case plan.BodyShort:
 		return append(a.short(append(b, '{')), '}')
 	case plan.BodyEnvelope:
-		return append(a.envelope(append(b, '{'), true), '}')
+		return append(a.envelope(append(b, '{')), '}')
 	case plan.BodyTemplate:
 		return a.template(b, a.app.Refusal.Template)
 	case plan.BodyFull:
@@ -54,21 +55,25 @@ func (a *answer) short(b []byte) []byte {
 }
 
 // envelope appends the members that document 004 fixes.
-func (a *answer) envelope(b []byte, quota bool) []byte {
+func (a *answer) envelope(b []byte) []byte {
 	b = append(member(b, "success"), "false"...)
 	b = memberText(b, "code", a.code())
 	a.scratch = a.brief(a.scratch[:0])
 	b = memberText(b, "message", text(a.scratch))
-	return a.details(b, quota)
+	return a.details(b)
 }
 
 // full appends one object for the readers of all documents and of RFC 9457.
 func (a *answer) full(b []byte) []byte {
 	b = append(b, '{')
+	status := statusOf(a.d.Outcome).http
 	kind, title := problem(a.d.Outcome)
+	if a.byRLS && status != http.StatusTooManyRequests {
+		status, kind, title = http.StatusTooManyRequests, "about:blank", "Too Many Requests"
+	}
 	b = memberText(b, "type", kind)
 	b = memberText(b, "title", title)
-	b = memberInt(b, "status", int64(statusOf(a.d.Outcome).http))
+	b = memberInt(b, "status", int64(status)) //nolint:gosec // three digits
 	a.scratch = a.sentence(a.scratch[:0])
 	b = memberText(b, "detail", text(a.scratch))
 	b = append(member(b, "instance"), `"urn:mete:decision:`...)
@@ -77,7 +82,7 @@ func (a *answer) full(b []byte) []byte {
 		b = a.violated(b)
 	}
 	b = a.short(b)
-	b = a.envelope(b, false)
+	b = a.envelope(b)
 	if len(a.refused) > 0 {
 		b = a.limits(b)
 	}
@@ -140,7 +145,7 @@ func (a *answer) violated(b []byte) []byte {
 }
 
 // details appends what document 004 wants to know of the limit that refused.
-func (a *answer) details(b []byte, quota bool) []byte {
+func (a *answer) details(b []byte) []byte {
 	l := a.worst()
 	if l == nil {
 		return b
@@ -155,7 +160,7 @@ func (a *answer) details(b []byte, quota bool) []byte {
 	if a.d.UpgradeURL != "" {
 		b = memberText(b, "upgradeUrl", a.d.UpgradeURL)
 	}
-	if quota && l.Limit.Kind != plan.Rate && !hidden(l) {
+	if l.Limit.Kind != plan.Rate && !hidden(l) {
 		b = append(member(b, "quota"), '{')
 		b = memberText(b, "type", l.Limit.Name)
 		b = append(figures(b, l, true), '}')

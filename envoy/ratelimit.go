@@ -157,6 +157,7 @@ const (
 
 // response appends the RateLimitResponse. Descriptor worst refused; -1: none did.
 func (c *limitCall) response(b []byte, now time.Time, worst int, pk func(string) [9]byte) []byte {
+	c.byRLS = true
 	code := uint64(codeOK)
 	if worst >= 0 {
 		code = codeOverLimit

@@ -3,8 +3,10 @@ package envoy_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,7 +89,13 @@ func TestRefusal_C44_SameBodyByRLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := string(r.GetRawBody()), asked.GetDeniedResponse().GetBody(); got != want {
+		got, want := string(r.GetRawBody()), asked.GetDeniedResponse().GetBody()
+		if status := asked.GetDeniedResponse().GetStatus().GetCode(); status != 429 {
+			// The filter sends 429, so that is what the body says.
+			kind := fmt.Sprintf(`"title":%q,"status":%d`, map[int]string{401: "Unauthorized", 403: "Forbidden"}[int(status)], status)
+			want = strings.Replace(want, kind, `"title":"Too Many Requests","status":429`, 1)
+		}
+		if got != want {
 			t.Errorf("%s: the bodies differ\n     RLS %s\next_authz %s", name, got, want)
 		}
 		headers := map[string]string{}
@@ -95,6 +103,10 @@ func TestRefusal_C44_SameBodyByRLS(t *testing.T) {
 			headers[h.GetKey()] = h.GetValue()
 		}
 		headers["x-envoy-ratelimited"] = "" // Envoy's own filter adds it
+		if _, asks := headers["www-authenticate"]; asks {
+			t.Errorf("%s: a 429 asks for a credential", name)
+		}
+		headers["www-authenticate"] = ""
 		for _, h := range asked.GetDeniedResponse().GetHeaders() {
 			if got, ok := headers[h.GetHeader().GetKey()]; !ok || got != h.GetHeader().GetValue() && got != "" {
 				t.Errorf("%s: RLS says %s: %q, want %q; it has %q", name, h.GetHeader().GetKey(), got, h.GetHeader().GetValue(), slices.Sorted(maps.Keys(headers)))

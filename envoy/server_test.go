@@ -263,7 +263,7 @@ func TestInterceptor(t *testing.T) {
 }
 
 // P31: health for "" and both services.
-func TestHealth(t *testing.T) {
+func TestHealth_P31(t *testing.T) {
 	s, conn := start(t, envoy.Options{Decider: always(authz.Allowed)})
 	client := healthpb.NewHealthClient(conn)
 	all := func(want healthpb.HealthCheckResponse_ServingStatus) {
@@ -286,7 +286,7 @@ func TestHealth(t *testing.T) {
 }
 
 // P31: reflection lists the services and shows their files.
-func TestReflection(t *testing.T) {
+func TestReflection_P31(t *testing.T) {
 	_, conn := start(t, envoy.Options{Decider: always(authz.Allowed)})
 	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 	if err != nil {

@@ -50,19 +50,38 @@ func Decode(file string, data []byte) ([]*Document, []Problem) {
 // this one document is a problem.
 func DecodeOne(kind Kind, name, file string, data []byte) (*Document, []Problem) {
 	docs, problems := Decode(file, data)
-	wrong := func(index int, format string, args ...any) (*Document, []Problem) {
-		return nil, append(problems, Problem{File: file, Index: index, Kind: kind, Name: name, Message: fmt.Sprintf(format, args...)})
+	wrong := func(index, line, col int, format string, args ...any) (*Document, []Problem) {
+		return nil, append(problems, Problem{
+			File: file, Line: line, Col: col, Index: index, Kind: kind, Name: name, Message: fmt.Sprintf(format, args...),
+		})
 	}
 	if len(problems) > 0 && problems[len(problems)-1].Index > 0 || len(docs) > 1 {
-		return wrong(1, "holds several documents; write one to each key")
+		return wrong(1, secondDocument(data), 1, "holds several documents; write one to each key")
 	}
 	if Refused(problems) || len(docs) == 0 {
 		return nil, problems
 	}
-	if docs[0].Kind != kind || docs[0].Name != name {
-		return wrong(0, "holds %s %s under the key of %s %s; write it to its own key", docs[0].Kind, docs[0].Name, kind, name)
+	if d := docs[0]; d.Kind != kind || d.Name != name {
+		path := "metadata.name"
+		if d.Kind != kind {
+			path = "kind"
+		}
+		at, _ := d.place(path)
+		return wrong(0, at.line, at.col, "holds %s %s under the key of %s %s; write it to its own key", d.Kind, d.Name, kind, name)
 	}
 	return docs[0], problems
+}
+
+// secondDocument returns the line of the marker before the second document.
+func secondDocument(data []byte) int {
+	chunks := split(data)
+	if first := chunks[0]; !first.bare && isBlank(first.text) {
+		chunks = chunks[1:] // comments before the first marker
+	}
+	if len(chunks) < 2 {
+		return 0
+	}
+	return chunks[1].lines + 1
 }
 
 // isBlank tells whether text holds nothing but space and comments.

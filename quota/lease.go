@@ -52,6 +52,10 @@ func (i Instant) since(then Instant) time.Duration {
 	return time.Duration(max(i.Mono-then.Mono, i.Wall-then.Wall))
 }
 
+// second returns the second of the monotonic clock, for a clock that went back
+// before the process began its first one (case C039).
+func (i Instant) second() int64 { return max(0, i.Mono) / int64(time.Second) }
+
 // A lot is what is left of one lease.
 type lot struct {
 	id    uint64
@@ -70,7 +74,7 @@ type demand struct {
 }
 
 func (d *demand) add(now Instant, n int64) {
-	second := now.Mono / int64(time.Second)
+	second := now.second()
 	if d.first == 0 {
 		d.first, d.last = second+1, second // first is kept one up: 0 means never
 	}
@@ -95,7 +99,7 @@ func (d *demand) over(now Instant, span time.Duration) int64 {
 	if d.first == 0 {
 		return 0
 	}
-	second := now.Mono / int64(time.Second)
+	second := now.second()
 	d.advance(second)
 	var units int64
 	for _, n := range d.slots {

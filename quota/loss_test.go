@@ -280,7 +280,7 @@ func TestPurse_HugeUseDoesNotOverflow(t *testing.T) {
 		tm := terms(3)
 		tm.Ceiling, tm.Counts = quota.MaxUnits, true
 		r := open(t, &storetest.Memory{}, "a", tm)
-		for range 20_000 {
+		for range 10_000 { // past 2^63
 			r.charged(quota.MaxUnits)
 		}
 		time.Sleep(time.Minute)
@@ -338,5 +338,35 @@ func TestKeeper_SettleEndsWhenTheIncarnationIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		settled(t, m, 3)
+	})
+}
+
+// A clock that reads earlier than when the keeper was made is no reason to crash.
+func TestPurse_C039_AClockThatGoesBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, &storetest.Memory{}, "a", terms(1000))
+		r.mustCharge(1)
+		early := r.keeper.Instant(time.Now().Add(-time.Hour))
+		r.lock.Lock()
+		r.purse.Charge(early, 1)
+		r.purse.Refund(early, 1, 0)
+		r.lock.Unlock()
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		settled(t, r.memory, 1)
+	})
+}
+
+// A lease that was asked for under one incarnation is not spent under the next.
+func TestKeeper_C101_ALeaseOfTheLastIncarnationIsNotSpent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, &storetest.Memory{}, "a1", terms(1000))
+		r.store.set(50*time.Millisecond, nil)
+		time.AfterFunc(20*time.Millisecond, func() { r.keeper.SetHolder("a2") })
+		if ok, waited := r.charge(1); !ok || waited != 100*time.Millisecond {
+			t.Fatalf("admitted %v after %v, want a lease of the new incarnation after 100ms", ok, waited)
+		}
 	})
 }

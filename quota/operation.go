@@ -166,12 +166,14 @@ func (p *Purse) inquire(op *Operation) {
 }
 
 // close ends an inquest. Where the account knows the holder it tells. Where it does
-// not, the holder has been folded away, and nobody can tell what it had reported
-// last: then its last report counts as made, for use may be lost with a replica
-// (A45) but is never billed twice.
+// not, the holder has been folded away, and nobody can tell whether its last report
+// was in time: then the higher of the last two counts as made, for use may be lost
+// with a replica (A45) but is never billed twice.
 func (p *Purse) close(res Result) {
-	if res.Seq == 0 || res.Seq >= p.inquest.Seq {
-		p.reported = p.inquest.Used
+	if res.Seq == 0 {
+		p.reported = max(p.reported, p.inquest.Used)
+	} else {
+		p.reported = res.Own
 	}
 	p.op, p.inquest = nil, nil
 	p.keeper.poke(p)

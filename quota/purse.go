@@ -64,8 +64,8 @@ type Purse struct {
 	opAsked  Instant
 	doubt    bool       // an earlier try of op may have been applied
 	inquest  *Operation // of a lost holder: op asks whether it was applied
-	stale    bool // the terms are old: nothing is asked for until they change
-	poked    bool // the keeper knows that a renewal is due
+	stale    bool       // the terms are old: nothing is asked for until they change
+	poked    bool       // the keeper knows that a renewal is due
 	refusal  refusal
 	wait     chan struct{} // closed when the operation that waiters need has ended
 	need     int64         // of the largest waiter
@@ -262,6 +262,10 @@ func (p *Purse) Close() {
 	p.lots, p.batch = nil, 0
 	p.keeper.poke(p)
 }
+
+// Closed tells whether p is closed, or forgotten, so that it has to be opened again
+// before it is charged.
+func (p *Purse) Closed() bool { return p.closing || p.gone }
 
 // Settled tells whether the store knows all there is to know: nothing is held,
 // nothing is unreported and nothing is under way.

@@ -27,6 +27,9 @@ type Documents struct {
 	// was leased from it may be spent. Both are called by Run, one at a time.
 	OnSnapshot func(*plan.Snapshot)
 	OnReset    func()
+	// OnApplied is called by Run with the time from the arrival of changes
+	// until all of them were decided. It is not called for a full read.
+	OnApplied func(time.Duration)
 
 	// Progress and Silence replace 5 s and 15 s in tests.
 	Progress, Silence time.Duration
@@ -128,10 +131,14 @@ func (d *Documents) handle(ctx context.Context, b batch) error {
 	d.readings.wait()
 	d.epoch = d.shelf.epoch
 	d.settle(ctx)
+	delay := time.Since(b.received) //nolint:forbidigo // measures delay
 	d.mu.Lock()
 	d.stats.Revision = max(b.revision, d.stats.Revision)
-	d.stats.ApplyDelay = time.Since(b.received) //nolint:forbidigo // measures delay
+	d.stats.ApplyDelay = delay
 	d.mu.Unlock()
+	if d.OnApplied != nil && !b.full {
+		d.OnApplied(delay)
+	}
 	d.record(ctx)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -184,8 +185,16 @@ func broken(t *testing.T) map[string]string {
 		}
 		all[filepath.Base(f)] = string(text)
 	}
-	if len(all) < 20 {
-		t.Fatalf("%d kinds of broken document, want 20", len(all))
+	kinds := map[string]bool{}
+	for what, text := range all {
+		_, problems := plan.DecodeOne(plan.KindPlan, "p", "", []byte(text))
+		if !plan.Refused(problems) {
+			t.Errorf("%s is not broken", what)
+		}
+		kinds[problems[0].Message] = true
+	}
+	if len(kinds) < 20 {
+		t.Fatalf("%d kinds of broken document, want 20", len(kinds))
 	}
 	return all
 }
@@ -194,12 +203,13 @@ func broken(t *testing.T) map[string]string {
 type spoiled struct {
 	plans  map[string]string // name of the plan, by what is wrong with it
 	before *plan.Snapshot    // when all was good
+	at     time.Time         // when terms are compared
 }
 
 func spoil(t *testing.T, c *clientv3.Client, r *replica) spoiled {
 	t.Helper()
 	bad := broken(t)
-	s := spoiled{plans: map[string]string{}}
+	s := spoiled{plans: map[string]string{}, at: time.Now()}
 	put(t, c, store.DocumentKey(plan.KindApp, "shop"), appText("shop", "UTC"))
 	for what := range bad {
 		name := fmt.Sprint("p", len(s.plans))
@@ -238,9 +248,12 @@ func (s spoiled) check(t *testing.T, now *plan.Snapshot) {
 		if got, want := amount(now, name), amount(s.before, name); got != want {
 			t.Errorf("%s: plan %s allows %d, want %d", what, name, got, want)
 		}
-		terms := now.Terms(time.Now(), "shop", "org:"+name)
-		if terms.Broken != "" || len(terms.Nodes) != 1 || terms.Nodes[0].Plan != name {
-			t.Errorf("%s: terms of org:%s are %+v", what, name, terms)
+		was, is := s.before.Terms(s.at, "shop", "org:"+name), now.Terms(s.at, "shop", "org:"+name)
+		if was.Broken != "" || len(was.Nodes) != 1 {
+			t.Fatalf("%s: terms of org:%s were %+v", what, name, was)
+		}
+		if is.Broken != "" || len(is.Nodes) != 1 || is.Nodes[0].Plan != name || !reflect.DeepEqual(is.Nodes[0].Limits, was.Nodes[0].Limits) {
+			t.Errorf("%s: terms of org:%s are %+v, were %+v", what, name, is, was)
 		}
 	}
 	if terms := now.Terms(time.Now(), "shop", "org:never"); terms.Broken == "" {
@@ -298,6 +311,12 @@ func (r *replica) untilStatuses(c *clientv3.Client, n int) {
 	for _, st := range all {
 		if len(st.Problems) == 0 || st.Problems[0].Message == "" || st.Revision == 0 || st.Since.IsZero() {
 			r.t.Errorf("status %+v", st)
+			continue
+		}
+		for _, p := range st.Problems {
+			if p.Line == 0 && !st.Deleted {
+				r.t.Errorf("%s %s: no line: %+v", st.Kind, st.Name, p)
+			}
 		}
 	}
 }

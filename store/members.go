@@ -44,8 +44,8 @@ type Members struct {
 	Now      func() time.Time
 	Log      zerolog.Logger
 	// OnIncarnation is called with each new incarnation once its liable key
-	// exists, the first included. OnLive is called with the number of live
-	// replicas when it changes. Both are called by Run's goroutines, one call
+	// exists, the first included, and by Renew before that. OnLive is called
+	// with the number of live replicas when it changes. Each is called one call
 	// at a time.
 	OnIncarnation func(id string)
 	OnLive        func(n int)
@@ -54,7 +54,8 @@ type Members struct {
 	// alive at a third and a thirtieth of them.
 	PresenceTTL, LiableTTL time.Duration
 
-	wake chan struct{} // own liable key was lost
+	wake    chan struct{} // own liable key was lost, or Renew was called
+	telling sync.Mutex    // held while OnIncarnation is called
 
 	mu       sync.Mutex
 	id       string              // guarded by mu, as all below
@@ -133,16 +134,55 @@ func (m *Members) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// Renew begins a new incarnation at once: the store is not the one that the present
+// one leased from, so that none of its leases may be spent. Run makes its keys;
+// until then the store refuses it as one that is gone.
+func (m *Members) Renew() {
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	m.mu.Lock()
+	m.id = m.newIncarnation()
+	id := m.id
+	m.mu.Unlock()
+	m.poke()
+	if m.OnIncarnation != nil {
+		m.OnIncarnation(id)
+	}
+}
+
+// tell calls OnIncarnation with id, unless it is over already: nobody goes on with
+// an old one after a new one.
+func (m *Members) tell(id string) {
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	if m.OnIncarnation != nil && m.Incarnation() == id {
+		m.OnIncarnation(id)
+	}
+}
+
 // keepLiable holds one liable key after another, each a new incarnation.
 func (m *Members) keepLiable(ctx context.Context) {
-	for first := true; ctx.Err() == nil; first = false {
-		if !first {
-			m.mu.Lock()
-			m.id = m.newIncarnation()
-			m.mu.Unlock()
-		}
+	for last := ""; ctx.Err() == nil; {
 		m.drain()
-		m.incarnation(ctx, m.Incarnation())
+		last = m.next(last)
+		m.incarnation(ctx, last)
+	}
+}
+
+// next returns an incarnation that is not last: the one of Renew, or a new one.
+func (m *Members) next(last string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.id == last {
+		m.id = m.newIncarnation()
+	}
+	return m.id
+}
+
+func (m *Members) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default: // a wake-up is already waiting
 	}
 }
 
@@ -153,22 +193,20 @@ func (m *Members) drain() {
 	}
 }
 
-// incarnation lives one incarnation: until its liable key is lost, or ctx is
-// done. It leaves no keys behind that it can delete.
+// incarnation lives one incarnation: until its liable key is lost, another one has
+// begun, or ctx is done. It leaves no keys behind that it can delete.
 func (m *Members) incarnation(ctx context.Context, id string) {
 	liable := keptKey{client: m.client, key: liableKey(id), ttl: m.LiableTTL, value: func() string { return "" }}
 	presence := keptKey{client: m.client, key: replicaKey(id), ttl: m.PresenceTTL, value: m.presence}
 	// An unknown outcome leaves at worst a lease that runs out; the key is put
 	// again under a new one.
 	for pause := firstPause; liable.create(ctx) != nil; pause = min(2*pause, lastPause) {
-		if wait(ctx, pause) != nil {
+		if wait(ctx, pause) != nil || m.Incarnation() != id {
 			return
 		}
 	}
 	defer m.leave(ctx, &presence, &liable)
-	if m.OnIncarnation != nil {
-		m.OnIncarnation(id)
-	}
+	m.tell(id)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -180,18 +218,26 @@ func (m *Members) incarnation(ctx context.Context, id string) {
 		case <-ctx.Done():
 			return
 		case <-m.wake:
-			if !liable.missing(ctx) {
-				continue
-			}
-			m.Log.Warn().Str("incarnation", id).Msg("liable key is gone; going on as a new incarnation")
-			return
 		case <-time.After(jitter(m.LiableTTL / (liableTTL / liableTick))):
 		}
-		if errors.Is(liable.keepAlive(ctx), rpctypes.ErrLeaseNotFound) {
-			m.Log.Warn().Str("incarnation", id).Msg("liable lease ran out; going on as a new incarnation")
+		if why := m.over(ctx, id, &liable); why != "" {
+			m.Log.Warn().Str("incarnation", id).Str("reason", why).Msg("going on as a new incarnation")
 			return
 		}
 	}
+}
+
+// over keeps an incarnation alive, or tells why it is over.
+func (m *Members) over(ctx context.Context, id string, liable *keptKey) string {
+	switch {
+	case m.Incarnation() != id:
+		return "the store was restored or replaced"
+	case errors.Is(liable.keepAlive(ctx), rpctypes.ErrLeaseNotFound):
+		return "the liable lease ran out"
+	case liable.missing(ctx):
+		return "the liable key is gone"
+	}
+	return ""
 }
 
 // keepPresence registers this replica again as often as it takes: the key is the
@@ -310,10 +356,7 @@ func (m *Members) batch(b batch) error {
 	lost := !m.liable[m.id]
 	m.mu.Unlock()
 	if lost {
-		select {
-		case m.wake <- struct{}{}:
-		default: // a wake-up is already waiting
-		}
+		m.poke()
 	}
 	if moved && m.OnLive != nil {
 		m.OnLive(n)

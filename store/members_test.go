@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/meteproject/mete/store"
@@ -132,4 +133,57 @@ func revoke(t *testing.T, c *clientv3.Client, key string) int64 {
 		t.Fatal(err)
 	}
 	return r.Kvs[0].Lease
+}
+
+// Restored from a backup (design 6.5): a new incarnation begins at once, before its
+// keys exist, and the old one is never told again.
+func TestMembers_RenewBeginsANewIncarnationAtOnce(t *testing.T) {
+	c := ownServer(t).Client()
+	a := startMember(t, c, "a", time.Minute)
+	eventually(t, "registered", func() bool { return len(a.incarnations()) == 1 && len(a.Replicas()) == 1 })
+	old := a.Incarnation()
+	a.Renew()
+	now := a.Incarnation()
+	if ids := a.incarnations(); now == old || ids[len(ids)-1] != now {
+		t.Fatalf("told %v, is %s, was %s", ids, now, old)
+	}
+	eventually(t, "keys of the new incarnation alone", func() bool {
+		_, there := a.Replicas()[now]
+		return there && get(t, c, store.ReplicaKey(old)) == "" && a.Liable(now) && !a.Liable(old) && a.Live() == 1
+	})
+	for range 3 {
+		a.Renew()
+	}
+	last := a.Incarnation()
+	eventually(t, "keys of the last incarnation", func() bool {
+		_, there := a.Replicas()[last]
+		return there && a.Live() == 1
+	})
+	ids := a.incarnations()
+	for i, id := range ids {
+		if i > 0 && id == old {
+			t.Errorf("the old incarnation was told again: %v", ids)
+		}
+	}
+	if ids[len(ids)-1] != last || a.Incarnation() != last {
+		t.Errorf("told %v, is %s, want %s", ids, a.Incarnation(), last)
+	}
+}
+
+// A replica may be renewed while its first keys do not exist yet.
+func TestMembers_RenewWithoutEtcd(t *testing.T) {
+	s := ownServer(t)
+	c, err := store.Connect(store.Config{Endpoints: []string{"127.0.0.1:1"}, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	a := startMember(t, c, "a", time.Minute)
+	defer a.stop()
+	a.Renew()
+	c.SetEndpoints(s.Endpoint())
+	eventually(t, "registered", func() bool { return len(a.Replicas()) == 1 && a.Liable(a.Incarnation()) })
+	if _, there := a.Replicas()[a.Incarnation()]; !there {
+		t.Errorf("registered %v, is %s", a.Replicas(), a.Incarnation())
+	}
 }

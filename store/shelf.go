@@ -66,6 +66,7 @@ type shelf struct {
 	handed   bool // a snapshot was handed out
 	epoch    string
 	warned   map[string]bool // keys outside of the schema
+	alarmed  bool            // that no plan is left was told
 }
 
 func newShelf(log zerolog.Logger) *shelf {

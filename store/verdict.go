@@ -75,6 +75,7 @@ func (s *shelf) decideDeletions(ids []docID) []docID {
 		}
 		open = still
 	}
+	s.alarm(open)
 	for _, id := range open {
 		s.reject(Rejection{
 			Kind: id.kind, Name: id.name, Revision: s.deleted[id], Deleted: true,
@@ -85,6 +86,32 @@ func (s *shelf) decideDeletions(ids []docID) []docID {
 		}
 	}
 	return may
+}
+
+// alarm tells loudly, and once, that no plan is left: somebody has emptied the
+// folder of plans, hardly on purpose (case C112). Those with tenants on them stay
+// in force, by deletions that are rejected.
+func (s *shelf) alarm(rejected []docID) {
+	plans := 0
+	for _, id := range rejected {
+		if id.kind == plan.KindPlan {
+			plans++
+		}
+	}
+	if plans == 0 {
+		return
+	}
+	emptied := true
+	for _, name := range s.catalog.Snapshot().Names(plan.KindPlan) {
+		if _, written := s.sources[docID{plan.KindPlan, name}]; written {
+			emptied = false
+		}
+	}
+	if emptied && !s.alarmed {
+		s.log.Error().Int("plans", plans).Str("prefix", DocumentPrefix(plan.KindPlan)).
+			Msg("all plans were deleted; those that tenants are on stay in force: write them anew, or move their tenants")
+	}
+	s.alarmed = emptied
 }
 
 // inForce tells whether some version of a document is enforced.

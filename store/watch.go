@@ -50,6 +50,10 @@ const (
 	relistEvery   = 10 * time.Minute
 )
 
+// maxHold bounds how long changes of one range wait for news of the others. A
+// member that is well says within a millisecond that there are none.
+const maxHold = 100 * time.Millisecond
+
 // A watcher keeps a copy of some ranges of keys true: it reads them at one
 // revision, watches from the next one on, and reads anew whenever it may have
 // missed something.
@@ -176,6 +180,8 @@ func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, 
 	silence := or(w.silence, silenceLimit)
 	end := time.NewTimer(or(w.relist, relistEvery))
 	defer end.Stop()
+	late := time.NewTimer(maxHold)
+	defer late.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -189,13 +195,21 @@ func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, 
 			if q.silentFor(silence) {
 				return fmt.Errorf("%w for %v", errSilent, silence)
 			}
-			ask, cancel := context.WithTimeout(ctx, or(w.progress, progressEvery))
-			err := watch.RequestProgress(ask)
-			cancel()
-			if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
-				return fmt.Errorf("request progress: %w", err)
+			if err := w.ask(ctx, watch); err != nil {
+				return err
 			}
+		case <-late.C:
+			q.poke()
 		case <-q.wake:
+			if ask, rest := q.incomplete(maxHold); rest > 0 {
+				late.Reset(rest)
+				if ask {
+					if err := w.ask(ctx, watch); err != nil {
+						return err
+					}
+				}
+				continue
+			}
 			b, err := q.drain()
 			if len(b.changes) > 0 {
 				w.last.revision = max(w.last.revision, b.revision)
@@ -208,6 +222,17 @@ func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, 
 			}
 		}
 	}
+}
+
+// ask asks for word of how far the watches are. The answer comes through them.
+func (w *watcher) ask(ctx context.Context, watch clientv3.Watcher) error {
+	ask, cancel := context.WithTimeout(ctx, or(w.progress, progressEvery))
+	defer cancel()
+	err := watch.RequestProgress(ask)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("request progress: %w", err)
+	}
+	return nil
 }
 
 func (w *watcher) touch() {
@@ -250,105 +275,4 @@ func or(d, otherwise time.Duration) time.Duration {
 		return otherwise
 	}
 	return d
-}
-
-// A queue holds what was received and not yet handled, the newest state of each
-// key.
-type queue struct {
-	start header
-	wake  chan struct{}
-
-	mu       sync.Mutex
-	pending  map[string]change // guarded by mu, as all below
-	oldest   time.Time         // when the first of pending came
-	revision int64
-	heard    []time.Time // by span
-	seen     []int64     // newest revision, by span
-	err      error
-}
-
-func newQueue(start header, spans int) *queue {
-	q := &queue{
-		start: start, wake: make(chan struct{}, 1), pending: map[string]change{},
-		heard: make([]time.Time, spans), seen: make([]int64, spans),
-	}
-	for i := range spans {
-		q.heard[i], q.seen[i] = time.Now(), start.revision //nolint:forbidigo // measures silence
-	}
-	return q
-}
-
-// errOtherStore: answers come from another store, or an older state of it.
-var errOtherStore = errors.New("another store answers")
-
-// take adds a whole response.
-func (q *queue) take(span int, r *clientv3.WatchResponse) error {
-	if err := r.Err(); err != nil {
-		return err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.heard[span] = time.Now() //nolint:forbidigo // measures silence
-	if id := r.Header.GetClusterId(); id != 0 && id != q.start.cluster {
-		return errOtherStore
-	}
-	if r.IsProgressNotify() && r.Header.GetRevision() < q.seen[span] {
-		return errOtherStore
-	}
-	q.seen[span] = max(q.seen[span], r.Header.GetRevision())
-	if len(q.pending) == 0 {
-		q.oldest = q.heard[span]
-	}
-	for _, e := range r.Events {
-		c := change{key: string(e.Kv.Key), revision: e.Kv.ModRevision}
-		if e.Type != mvccpb.Event_DELETE {
-			c.kv = e.Kv
-		}
-		q.pending[c.key] = c
-		q.revision = max(q.revision, e.Kv.ModRevision)
-	}
-	if len(r.Events) > 0 {
-		q.poke()
-	}
-	return nil
-}
-
-func (q *queue) fail(err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.err == nil {
-		q.err = err
-	}
-	q.poke()
-}
-
-func (q *queue) poke() {
-	select {
-	case q.wake <- struct{}{}:
-	default: // a wake-up is already waiting
-	}
-}
-
-// drain returns what is pending, and why no more will come.
-func (q *queue) drain() (batch, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	b := batch{revision: q.revision, received: q.oldest, changes: make([]change, 0, len(q.pending))}
-	for _, c := range q.pending {
-		b.changes = append(b.changes, c)
-	}
-	clear(q.pending)
-	return b, q.err
-}
-
-// silentFor tells whether one of the watches has said nothing for d.
-func (q *queue) silentFor(d time.Duration) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, t := range q.heard {
-		if time.Since(t) > d { //nolint:forbidigo // measures silence
-			return true
-		}
-	}
-	return false
 }

@@ -148,9 +148,14 @@ func (m *mete) assemble(context.Context, process) error {
 	m.members.Log, m.members.PresenceTTL = m.log, m.cfg.PresenceTTL
 	m.members.Presence = store.Presence{Address: m.inUse.GRPC, Version: build().Version, Feature: featureLevel}
 	m.members.OnIncarnation, m.members.OnLive = m.keeper.SetHolder, m.decider.SetReplicas
-	// Another store has other liable keys: members then go on as a new
-	// incarnation, under which no old lease is spent.
-	m.documents.OnSnapshot, m.documents.OnReset = m.decider.SetSnapshot, accounts.Forget
+	m.documents.OnSnapshot = m.decider.SetSnapshot
+	m.documents.OnApplied = func(d time.Duration) { m.metrics.apply.Observe(d.Seconds()) }
+	// What was leased from another store is not spent: a new incarnation has no
+	// leases.
+	m.documents.OnReset = func() {
+		accounts.Forget()
+		m.members.Renew()
+	}
 
 	m.probes = &probes{loaded: m.decider.Ready, storeUp: func() bool { return m.documents.Stats().Up }}
 	m.metrics.registry.MustRegister(newCollector(m.read))

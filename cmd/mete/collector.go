@@ -33,6 +33,7 @@ type metrics struct {
 	registry *prometheus.Registry
 	decision prometheus.Histogram
 	lease    prometheus.Histogram
+	apply    prometheus.Histogram
 }
 
 // newMetrics returns a registry of its own, with all metrics but the collector's:
@@ -52,13 +53,18 @@ func newMetrics() *metrics {
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .2, .3, .5, 1},
 		}),
 	}
+	m.apply = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "mete_config_apply_delay_seconds",
+		Help:    "Time from the arrival of a change of documents until it was enforced or rejected.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15},
+	})
 	b := build()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "mete_build_info", Help: "What this binary is; always 1.",
 		ConstLabels: prometheus.Labels{"version": b.Version, "commit": b.Commit, "goversion": b.Go},
 	})
 	info.Set(1)
-	m.registry.MustRegister(m.decision, m.lease, info,
+	m.registry.MustRegister(m.decision, m.lease, m.apply, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -73,8 +79,8 @@ func (m *metrics) handler() http.Handler {
 type collector struct {
 	read func() readings
 
-	decisions, refusals, undecided, evicted, overshoot, leases, leaseUnits, purses, rejected, notAfter *prometheus.Desc
-	storeUp, revision, tenants, replicas                                                               *prometheus.Desc
+	decisions, unavailable, refusals, undecided, evicted, overshoot, leases, leaseUnits, purses, rejected, notAfter *prometheus.Desc
+	storeUp, revision, tenants, replicas                                                                            *prometheus.Desc
 }
 
 func newCollector(read func() readings) *collector {
@@ -82,28 +88,29 @@ func newCollector(read func() readings) *collector {
 		return prometheus.NewDesc("mete_"+name, help, labels, nil)
 	}
 	return &collector{
-		read:       read,
-		decisions:  desc("decisions_total", "Decisions by app and outcome.", "app", "outcome"),
-		refusals:   desc("refusals_total", "Refusals by the limit that refused.", "app", "plan", "limit"),
-		undecided:  desc("undecided_calls_total", "Calls that ended without an answer.", "reason"),
-		evicted:    desc("evicted_tenants_total", "Tenants that were dropped from memory."),
-		overshoot:  desc("overshoot_units_total", "Units used past a quota, by cause.", "cause"),
-		leases:     desc("lease_requests_total", "Operations on accounts by what came of them.", "result"),
-		leaseUnits: desc("lease_granted_units_total", "Units lent to this replica."),
-		purses:     desc("purses", "Purses by state.", "state"),
-		rejected:   desc("config_rejected_documents", "Documents whose newest edit is not enforced.", "kind"),
-		notAfter:   desc("tls_certificate_not_after_timestamp_seconds", "When the certificates in use end.", "use"),
-		storeUp:    desc("store_up", "Whether etcd answers."),
-		revision:   desc("config_revision", "Revision of etcd that the enforced documents are of."),
-		tenants:    desc("cached_tenants", "Tenants kept in memory."),
-		replicas:   desc("replicas", "Live replicas, this one included."),
+		read:        read,
+		decisions:   desc("decisions_total", "Decisions by app and outcome.", "app", "outcome"),
+		unavailable: desc("unavailable_decisions_total", "Decisions that on_unavailable made, by app and choice.", "app", "choice"),
+		refusals:    desc("refusals_total", "Refusals by the limit that refused.", "app", "plan", "limit"),
+		undecided:   desc("undecided_calls_total", "Calls that ended without an answer.", "reason"),
+		evicted:     desc("evicted_tenants_total", "Tenants that were dropped from memory."),
+		overshoot:   desc("overshoot_units_total", "Units used past a quota, by cause.", "cause"),
+		leases:      desc("lease_requests_total", "Operations on accounts by what came of them.", "result"),
+		leaseUnits:  desc("lease_granted_units_total", "Units lent to this replica."),
+		purses:      desc("purses", "Purses by state.", "state"),
+		rejected:    desc("config_rejected_documents", "Documents whose newest edit is not enforced.", "kind"),
+		notAfter:    desc("tls_certificate_not_after_timestamp_seconds", "When the certificates in use end.", "use"),
+		storeUp:     desc("store_up", "Whether etcd answers."),
+		revision:    desc("config_revision", "Revision of etcd that the enforced documents are of."),
+		tenants:     desc("cached_tenants", "Tenants kept in memory."),
+		replicas:    desc("replicas", "Live replicas, this one included."),
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.decisions, c.refusals, c.undecided, c.evicted, c.overshoot, c.leases, c.leaseUnits, c.purses, c.rejected, c.notAfter,
+		c.decisions, c.unavailable, c.refusals, c.undecided, c.evicted, c.overshoot, c.leases, c.leaseUnits, c.purses, c.rejected, c.notAfter,
 		c.storeUp, c.revision, c.tenants, c.replicas,
 	} {
 		ch <- d
@@ -122,6 +129,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		for label, n := range sums {
 			s.counter(c.decisions, n, app, label)
 		}
+		// Also those that never happened: an alert on what is not there never fires.
+		s.counter(c.unavailable, counts[authz.UnavailableAllowed], app, "allow")
+		s.counter(c.unavailable, counts[authz.Unavailable], app, "deny")
 	}
 	for key, n := range r.Decider.Refusals {
 		s.counter(c.refusals, n, key.App, key.Plan, key.Limit)

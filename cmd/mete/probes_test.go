@@ -95,7 +95,7 @@ func TestLogLevel(t *testing.T) {
 	}
 }
 
-func TestPprof(t *testing.T) {
+func TestPprof_P55_OnlyWhenAskedForAndFromThisMachine(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		mux := metricsMux(&probes{}, http.NotFoundHandler(), http.NotFoundHandler(), on)
 		want := map[bool]int{false: 404, true: 200}[on]
@@ -115,13 +115,13 @@ func TestPprof(t *testing.T) {
 	}
 }
 
-func TestMetrics(t *testing.T) {
+func TestMetrics_P29_TheScrapeHoldsWhatAlertsNeed(t *testing.T) {
 	m := newMetrics()
 	m.registry.MustRegister(newCollector(func() readings {
 		return readings{
 			Decider: authz.Stats{
 				Decisions: map[string]map[authz.Outcome]int64{
-					"web":    {authz.Allowed: 3, authz.RateLimited: 1, authz.QuotaExceeded: 1, authz.NotReady: 4},
+					"web":    {authz.Allowed: 3, authz.RateLimited: 1, authz.QuotaExceeded: 1, authz.NotReady: 4, authz.UnavailableAllowed: 6},
 					"w\xffb": {authz.Allowed: 1},
 				},
 				Refusals:  map[authz.RefusalKey]int64{{App: "web", Plan: "free", Limit: "monthly"}: 2},
@@ -142,6 +142,9 @@ func TestMetrics(t *testing.T) {
 		`mete_decisions_total{app="web",outcome="allowed"} 3`,
 		`mete_decisions_total{app="web",outcome="denied"} 2`,
 		`mete_decisions_total{app="web",outcome="error"} 4`,
+		`mete_unavailable_decisions_total{app="web",choice="allow"} 6`,
+		`mete_unavailable_decisions_total{app="web",choice="deny"} 0`,
+		"mete_config_apply_delay_seconds_count 0",
 		`mete_refusals_total{app="web",limit="monthly",plan="free"} 2`,
 		`mete_undecided_calls_total{reason="panic"} 1`,
 		`mete_overshoot_units_total{cause="long_request"} 7`,

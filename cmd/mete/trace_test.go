@@ -46,7 +46,7 @@ func (failing) Apply(context.Context, quota.Operation) (quota.Result, error) {
 	return quota.Result{}, errors.New("away")
 }
 
-func TestTracing(t *testing.T) {
+func TestTracing_P28(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,8 +98,8 @@ func TestTracing(t *testing.T) {
 	}
 }
 
-// TestTracingOff: nothing is wrapped and nothing runs unless asked for (P28).
-func TestTracingOff(t *testing.T) {
+// TestTracing_P28_Off: nothing is wrapped and nothing runs unless asked for (P28).
+func TestTracing_P28_Off(t *testing.T) {
 	for _, vars := range []map[string]string{
 		nil,
 		{"OTEL_SERVICE_NAME": "mete"},

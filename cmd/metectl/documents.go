@@ -15,6 +15,8 @@ type batch struct {
 	problems []plan.Problem
 	files    map[*plan.Document]string
 	texts    map[string][]byte // by file
+
+	before, after *plan.Snapshot // what the store has, without and with docs; set by prepare
 }
 
 // position returns where a field of doc stands in its file; zeros if unknown.

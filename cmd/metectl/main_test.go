@@ -123,6 +123,8 @@ func putCommand(ts *testscript.TestScript, _ bool, args []string) {
 func useCommand(ts *testscript.TestScript, _ bool, args []string) {
 	used, err := strconv.ParseInt(args[3], 10, 64)
 	ts.Check(err)
+	_, err = serverOf(ts).Client().Put(context.Background(), store.LiablePrefix+"r1", "") // a holder that runs
+	ts.Check(err)
 	w := quota.Calendar{Kind: quota.Month}.Window(quota.EndOfMinute(time.Now()))
 	_, err = store.NewAccounts(serverOf(ts).Client()).Apply(context.Background(), quota.Operation{
 		Key: quota.Key{Root: args[0], Tenant: args[1], Limit: args[2], Window: w.ID},

@@ -61,7 +61,7 @@ command line; 3 document invalid; 4 conflict; 5 not found; 6 not permitted; 7 st
 unreachable or timed out; 8 partly done; 130 interrupted.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		Args:              cobra.NoArgs,
+		Args:              unknownCommand,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.settle(cmd) },
 	}
@@ -85,6 +85,19 @@ unreachable or timed out; 8 partly done; 130 interrupted.`,
 		c.schemaCommand(), c.completionCommand(), c.versionCommand(),
 	)
 	return root
+}
+
+// unknownCommand refuses what is no command, and tells of those that look like it.
+func unknownCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	next := "metectl --help lists the commands"
+	root.SuggestionsMinimumDistance = 2 // letters that differ
+	if alike := root.SuggestionsFor(args[0]); len(alike) > 0 {
+		next = "did you mean " + strings.Join(alike, " or ") + "? " + next
+	}
+	return usageError(fmt.Sprintf("unknown command %q", args[0]), next)
 }
 
 // settle fills the global flags from the environment and checks them.

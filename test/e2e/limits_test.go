@@ -26,6 +26,11 @@ type refusal struct {
 		Used       int64     `json:"used"`
 		ResetAt    time.Time `json:"resetAt"`
 		UpgradeURL string    `json:"upgradeUrl"`
+		Quota      struct {
+			Type      string
+			Limit     int64
+			Remaining *int64
+		} `json:"quota"`
 	} `json:"details"`
 }
 
@@ -127,6 +132,9 @@ func TestQuotaExceeded_A3_A4_A13_A14_C46(t *testing.T) {
 		d := body.Details
 		if d.QuotaType != "monthly" || d.Limit != 4 || d.Used != 4 || !d.ResetAt.Equal(end) || d.UpgradeURL != "https://example.com/billing" {
 			t.Errorf("details = %+v, want monthly, 4 of 4, reset at %v, the plan's upgrade_url", d, end)
+		}
+		if d.Quota.Type != "monthly" || d.Quota.Limit != 4 || d.Quota.Remaining == nil || *d.Quota.Remaining != 0 {
+			t.Errorf("quota = %+v, want what is left of monthly", d.Quota)
 		}
 	}
 }
