@@ -231,7 +231,7 @@ func (a *attempt) describeQuota(state *LimitState, slot *slot, refused bool) {
 		if over := state.Used - state.Limit.Amount; over > 0 && !state.Limit.WhenUsedUp.Count {
 			state.GraceLeft = max(0, slot.terms.Ceiling-state.Used)
 		}
-		state.Refused = refused && a.refused && purse.Room(a.at, state.Asked) == quota.Spent
+		state.Refused = refused && a.refused && purse.Lacks(a.at, state.Asked)
 	}
 	if refused && a.cost.dry {
 		state.Refused = !a.anyLeft(slot)

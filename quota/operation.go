@@ -171,7 +171,9 @@ func (p *Purse) inquire(op *Operation) {
 // with a replica (A45) but is never billed twice.
 func (p *Purse) close(res Result) {
 	if res.Seq == 0 {
-		p.reported = max(p.reported, p.inquest.Used)
+		unknown := max(0, p.inquest.Used-p.reported)
+		p.keeper.stats.lost.Add(unknown)
+		p.reported += unknown
 	} else {
 		p.reported = res.Own
 	}

@@ -118,6 +118,14 @@ func (p *Purse) Room(now Instant, n int64) Verdict {
 	return Short
 }
 
+// Lacks tells whether n units are more than is left, as far as this replica knows: a
+// request that is refused elsewhere would be refused here too. Whether it really is
+// so the store tells, when it is asked.
+func (p *Purse) Lacks(now Instant, n int64) bool {
+	v := p.Room(now, n)
+	return v == Spent || v == Short && n > p.terms.Ceiling-p.Used()
+}
+
 // refused tells whether the last refusal is remembered (A35).
 func (p *Purse) refused(now Instant) bool {
 	return p.refusal.set && now.since(p.refusal.at) < p.keeper.cfg.RefusalMemory

@@ -14,10 +14,11 @@ type KeeperStats struct {
 	InFlight                                        int   // at the store now
 	Away                                            bool  // the store counts as failing
 	GrantedUnits                                    int64 // lent to this replica in all
+	LostUnits                                       int64 // used, and perhaps lost with an incarnation (ReplicaLost)
 }
 
 type keeperStats struct {
-	granted, refused, reported, stale, gone, failed, units atomic.Int64
+	granted, refused, reported, stale, gone, failed, units, lost atomic.Int64
 }
 
 // count notes what became of op.
@@ -48,6 +49,6 @@ func (k *Keeper) Stats() KeeperStats {
 		Granted: k.stats.granted.Load(), Refused: k.stats.refused.Load(), Reported: k.stats.reported.Load(),
 		Stale: k.stats.stale.Load(), Gone: k.stats.gone.Load(), Failed: k.stats.failed.Load(),
 		Purses: len(k.purses), Queued: len(k.waitedFor) + len(k.ready), InFlight: k.inFlight,
-		Away: k.Away(now), GrantedUnits: k.stats.units.Load(),
+		Away: k.Away(now), GrantedUnits: k.stats.units.Load(), LostUnits: k.stats.lost.Load(),
 	}
 }

@@ -54,7 +54,7 @@ type Members struct {
 	// alive at a third and a thirtieth of them.
 	PresenceTTL, LiableTTL time.Duration
 
-	wake    chan struct{} // own liable key was lost, or Renew was called
+	wake    chan struct{} // own liable key may be lost, or Renew was called
 	telling sync.Mutex    // held while OnIncarnation is called
 
 	mu       sync.Mutex
@@ -149,6 +149,10 @@ func (m *Members) Renew() {
 		m.OnIncarnation(id)
 	}
 }
+
+// Check has Run look at once whether this replica's liable key is still there: the
+// store has said that it is not, and the watch may be cut off.
+func (m *Members) Check() { m.poke() }
 
 // tell calls OnIncarnation with id, unless it is over already: nobody goes on with
 // an old one after a new one.

@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/meteproject/mete/store"
+	"github.com/meteproject/mete/store/embedded"
 )
 
 type member struct {
@@ -170,10 +171,30 @@ func TestMembers_RenewBeginsANewIncarnationAtOnce(t *testing.T) {
 	}
 }
 
+// A replica whose watch is cut off hears from the store that it is gone.
+func TestMembers_CheckFindsALostKeyWithoutAWatch(t *testing.T) {
+	c := ownServer(t).Client()
+	var cut cutWatcher
+	cut.Watcher = c.Watcher
+	deaf := clientv3.NewCtxClient(t.Context())
+	deaf.KV, deaf.Lease, deaf.Watcher = c.KV, c.Lease, &cut
+	cut.cut(true)
+	a := startMember(t, deaf, "a", time.Minute)
+	eventually(t, "registered", func() bool { return len(a.incarnations()) == 1 })
+	old := a.Incarnation()
+	del(t, c, store.LiableKey(old))
+	eventually(t, "a new incarnation", func() bool {
+		a.Check()
+		now := a.Incarnation()
+		r, err := c.Get(t.Context(), store.LiableKey(now))
+		return now != old && err == nil && len(r.Kvs) == 1
+	})
+}
+
 // A replica may be renewed while its first keys do not exist yet.
 func TestMembers_RenewWithoutEtcd(t *testing.T) {
-	s := ownServer(t)
-	c, err := store.Connect(store.Config{Endpoints: []string{"127.0.0.1:1"}, Log: zerolog.Nop()})
+	endpoint := freeURLs(t, 1)[0].Host
+	c, err := store.Connect(store.Config{Endpoints: []string{endpoint}, Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +202,11 @@ func TestMembers_RenewWithoutEtcd(t *testing.T) {
 	a := startMember(t, c, "a", time.Minute)
 	defer a.stop()
 	a.Renew()
-	c.SetEndpoints(s.Endpoint())
+	s, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), ClientURL: endpoint, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
 	eventually(t, "registered", func() bool { return len(a.Replicas()) == 1 && a.Liable(a.Incarnation()) })
 	if _, there := a.Replicas()[a.Incarnation()]; !there {
 		t.Errorf("registered %v, is %s", a.Replicas(), a.Incarnation())

@@ -98,7 +98,7 @@ func measure(ctx context.Context, mete, data, what string) error {
 		return fmt.Errorf("start over %s: %w", what, err)
 	}
 	usage, _ := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-	fmt.Fprintf(os.Stdout, "%-50s ready after %6.3f s, %6.3f s of processor time, at most %4d MB\n",
+	_, _ = fmt.Fprintf(os.Stdout, "%-50s ready after %6.3f s, %6.3f s of processor time, at most %4d MB\n",
 		what, took.Seconds(), spent.Seconds(), usage.Maxrss>>10)
 	return nil
 }

@@ -139,6 +139,7 @@ func (m *mete) assemble(context.Context, process) error {
 	m.keeper = quota.NewKeeper(quota.KeeperConfig{
 		Store: m.tracer.traced(accounts), Now: time.Now,
 		Wait: m.cfg.LeaseWait, UnavailableFor: m.cfg.UnavailableFor, RefusalMemory: m.cfg.RefusalMemory,
+		Gone: func(string) { m.members.Check() },
 	}, m.members.Incarnation())
 	m.decider = authz.New(authz.Config{
 		Keeper: m.keeper, Now: time.Now, MaxTenants: m.cfg.MaxTenants,

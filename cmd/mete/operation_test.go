@@ -88,7 +88,9 @@ func TestMaxConnectionAge_P32_EndsConnections(t *testing.T) {
 	}
 	_ = conn.Close()
 	srv.Stop()
-	<-served
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
 }
 
 // The store was restored from a backup, which changes its epoch: all purses are
