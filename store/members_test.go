@@ -59,9 +59,11 @@ func TestMembersCountEachOther(t *testing.T) {
 	c := ownServer(t).Client()
 	a := startMember(t, c, "a", time.Minute)
 	b := startMember(t, c, "b", time.Minute)
-	eventually(t, "two live", func() bool { return a.Live() == 2 && b.Live() == 2 && len(a.Replicas()) == 2 })
+	eventually(t, "two live", func() bool {
+		return a.Live() == 2 && b.Live() == 2 && len(a.Replicas()) == 2 && a.Liable(b.Incarnation())
+	})
 	eventually(t, "incarnations", func() bool { return len(a.incarnations()) == 1 && len(b.incarnations()) == 1 })
-	if !a.Liable(b.Incarnation()) || a.Liable("somebody") {
+	if a.Liable("somebody") {
 		t.Error("who is liable")
 	}
 	var p store.Presence

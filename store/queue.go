@@ -24,6 +24,7 @@ type queue struct {
 	seen     []int64     // newest revision, by span
 	through  []int64     // revision up to which all has come, by span
 	asked    int64       // revision that word was asked for
+	askedAt  time.Time   // when that was
 	err      error
 }
 
@@ -86,9 +87,11 @@ func (q *queue) incomplete(hold time.Duration) (ask bool, rest time.Duration) {
 	if q.err != nil || len(q.pending) == 0 || slices.Min(q.through) >= q.revision {
 		return false, 0
 	}
-	ask = q.asked < q.revision
-	q.asked = q.revision
-	return ask, hold - time.Since(q.oldest) //nolint:forbidigo // measures silence
+	now := time.Now() //nolint:forbidigo // measures silence
+	if ask = q.asked < q.revision || now.Sub(q.askedAt) >= askEvery; ask {
+		q.asked, q.askedAt = q.revision, now
+	}
+	return ask, hold - now.Sub(q.oldest)
 }
 
 func (q *queue) fail(err error) {

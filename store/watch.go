@@ -51,8 +51,13 @@ const (
 )
 
 // maxHold bounds how long changes of one range wait for news of the others. A
-// member that is well says within a millisecond that there are none.
-const maxHold = 100 * time.Millisecond
+// member that is well says within a millisecond that there are none. It says
+// nothing while one of the watches has history to catch up with, which it sees to
+// ten times a second, so it is asked anew every askEvery.
+const (
+	maxHold  = 300 * time.Millisecond
+	askEvery = 10 * time.Millisecond
+)
 
 // A watcher keeps a copy of some ranges of keys true: it reads them at one
 // revision, watches from the next one on, and reads anew whenever it may have
@@ -202,7 +207,7 @@ func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, 
 			q.poke()
 		case <-q.wake:
 			if ask, rest := q.incomplete(maxHold); rest > 0 {
-				late.Reset(rest)
+				late.Reset(min(rest, askEvery))
 				if ask {
 					if err := w.ask(ctx, watch); err != nil {
 						return err
