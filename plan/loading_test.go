@@ -103,3 +103,22 @@ func TestDecode_C007_Numbers(t *testing.T) {
 		}
 	}
 }
+
+// YAML may be written in one line; what begins like JSON is held to JSON's rules.
+func TestDecode_FlowYAMLAndJSON(t *testing.T) {
+	t.Parallel()
+	for text, good := range map[string]bool{
+		`{apiVersion: mete/v1, kind: Tenant, metadata: {name: "org:a"}, spec: {plan: free}}`:             true,
+		"{ # by hand\n apiVersion: mete/v1, kind: Tenant, metadata: {name: \"org:a\"}, spec: {}}":        true,
+		`{"apiVersion": "mete/v1", "kind": "Tenant", "metadata": {"name": "org:a"}, "spec": {}}`:         true,
+		`{"apiVersion": "mete/v1", "kind": "Tenant", "metadata": {"name": "org:a"}, "spec": {},}`:        false,
+		"{\"apiVersion\": \"mete/v1\", # by hand\n\"kind\": \"Tenant\", \"metadata\": {}, \"spec\": {}}": false,
+		`{}`: false,
+		`{`:  false,
+	} {
+		docs, problems := plan.Decode("f", []byte(text))
+		if got := len(docs) == 1 && !plan.Refused(problems); got != good {
+			t.Errorf("%s: accepted %v, want %v: %v", text, got, good, problems)
+		}
+	}
+}

@@ -54,7 +54,7 @@ func (e *syntaxError) Error() string { return e.message }
 // parse reads one document. It returns nil without an error if text holds
 // nothing but space and comments.
 func parse(text []byte) (*node, []*syntaxError) {
-	if trimmed := bytes.TrimLeft(text, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '{' {
+	if isJSON(text) {
 		n, err := parseJSON(text)
 		if err != nil {
 			return nil, []*syntaxError{err}
@@ -65,6 +65,16 @@ func parse(text []byte) (*node, []*syntaxError) {
 		return n, nil
 	}
 	return parseYAML(text)
+}
+
+// isJSON tells whether text is to be read as JSON and as nothing else: it begins
+// with a brace. A brace before a bare name or a comment begins YAML in flow form.
+func isJSON(text []byte) bool {
+	const space = " \t\r\n"
+	inside, brace := bytes.CutPrefix(bytes.TrimLeft(text, space), []byte("{"))
+	inside = bytes.TrimLeft(inside, space)
+	flow := len(inside) > 0 && (inside[0] == '#' || 'a' <= inside[0] && inside[0] <= 'z')
+	return brace && !flow
 }
 
 func parseYAML(text []byte) (*node, []*syntaxError) {
