@@ -140,7 +140,7 @@ func (n *node) turn(s *slot, cur *current, now quota.Instant, terms *plan.NodeTe
 		return
 	}
 	s.terms = quotaTerms(terms, l, app)
-	calendar := quota.Calendar{Kind: calendarKind(l.Reset.Kind), Anchor: l.Reset.Anchor, Zone: l.Zone}
+	calendar := Calendar(l)
 	if calendar != s.calendar { // windows of another kind: another account
 		s.calendar = calendar
 		n.leave(s)
@@ -187,6 +187,11 @@ func ceiling(l *plan.EffectiveLimit) int64 {
 	const whole = 10_000 // Grace is in hundredths of a percent
 	grace := l.Amount/whole*l.WhenUsedUp.Grace + l.Amount%whole*l.WhenUsedUp.Grace/whole
 	return min(quota.MaxUnits, l.Amount+grace)
+}
+
+// Calendar returns the rule by which the windows of a quota follow each other.
+func Calendar(l *plan.EffectiveLimit) quota.Calendar {
+	return quota.Calendar{Kind: calendarKind(l.Reset.Kind), Anchor: l.Reset.Anchor, Zone: l.Zone}
 }
 
 func calendarKind(k plan.ResetKind) quota.CalendarKind {

@@ -264,6 +264,7 @@ func (s spoiled) check(t *testing.T, now *plan.Snapshot) {
 // C016, and features: 20 kinds of broken document change no decision; a restart
 // keeps the last good one.
 func TestBrokenDocumentsChangeNothing(t *testing.T) {
+	t.Parallel()
 	c := ownServer(t).Client()
 	r := startDocuments(t, c, zerolog.Nop())
 	s := spoil(t, c, r)
@@ -323,6 +324,7 @@ func (r *replica) untilStatuses(c *clientv3.Client, n int) {
 
 // A client over TCP has a watcher of its own, and outlives a server's restart.
 func TestDocumentsOverTCPOutliveARestartOfEtcd(t *testing.T) {
+	t.Parallel()
 	cfg := embedded.Config{Dir: t.TempDir(), ClientURL: "127.0.0.1:0"}
 	s, err := embedded.Start(t.Context(), cfg)
 	if err != nil {
@@ -358,6 +360,7 @@ func TestDocumentsOverTCPOutliveARestartOfEtcd(t *testing.T) {
 
 // A store with another history at the same address is a reset.
 func TestAnotherStoreIsAReset(t *testing.T) {
+	t.Parallel()
 	cfg := embedded.Config{Dir: t.TempDir(), ClientURL: "127.0.0.1:0"}
 	s, err := embedded.Start(t.Context(), cfg)
 	if err != nil {
@@ -570,6 +573,7 @@ func (b *syncBuffer) String() string {
 }
 
 func TestSeveralReplicasPublishOnce(t *testing.T) {
+	t.Parallel()
 	c := ownServer(t).Client()
 	var logs [3]syncBuffer
 	var rs []*replica

@@ -72,6 +72,7 @@ func (w *whole) admitPastGrant(n int64) {
 // A bad edit disturbs no grant: the guard of a tenant is the newest revision of its
 // key, though what is in force was written before (design 5).
 func TestDocuments_ARejectedTenantEditDisturbsNoGrant(t *testing.T) {
+	t.Parallel()
 	c := ownServer(t).Client()
 	put(t, c, store.DocumentKey(plan.KindApp, "shop"), appText("shop", "UTC"))
 	put(t, c, store.DocumentKey(plan.KindPlan, "free"), planText("free", 100_000))
@@ -117,6 +118,7 @@ func guardOf(s *plan.Snapshot, tenant string) int64 {
 // C112: etcdctl del --prefix of the plans. Everything stays in force, over a
 // restart too, and somebody is told loudly.
 func TestDocuments_C112_EmptyingTheFolderOfPlansIsAnAlarm(t *testing.T) {
+	t.Parallel()
 	c := ownServer(t).Client()
 	const plans = 3
 	put(t, c, store.DocumentKey(plan.KindApp, "shop"), appText("shop", "UTC"))

@@ -85,6 +85,7 @@ func TestMembersCountEachOther(t *testing.T) {
 
 // C110: a lost presence comes back under the same incarnation and counts once.
 func TestLostPresenceComesBack(t *testing.T) {
+	t.Parallel()
 	c := ownServer(t).Client()
 	a := startMember(t, c, "a", 2*time.Second)
 	id := ""
@@ -103,6 +104,7 @@ func TestLostPresenceComesBack(t *testing.T) {
 }
 
 func TestLostLiableKeyIsANewIncarnation(t *testing.T) {
+	t.Parallel()
 	c := ownServer(t).Client()
 	a := startMember(t, c, "a", time.Minute)
 	eventually(t, "registered", func() bool { return len(a.incarnations()) == 1 && a.Live() == 1 })
@@ -141,6 +143,7 @@ func revoke(t *testing.T, c *clientv3.Client, key string) int64 {
 // Restored from a backup (design 6.5): a new incarnation begins at once, before its
 // keys exist, and the old one is never told again.
 func TestMembers_RenewBeginsANewIncarnationAtOnce(t *testing.T) {
+	t.Parallel()
 	c := ownServer(t).Client()
 	a := startMember(t, c, "a", time.Minute)
 	eventually(t, "registered", func() bool { return len(a.incarnations()) == 1 && len(a.Replicas()) == 1 })
@@ -195,6 +198,7 @@ func TestMembers_CheckFindsALostKeyWithoutAWatch(t *testing.T) {
 
 // A replica may be renewed while its first keys do not exist yet.
 func TestMembers_RenewWithoutEtcd(t *testing.T) {
+	t.Parallel()
 	endpoint := freeURLs(t, 1)[0].Host
 	c, err := store.Connect(store.Config{Endpoints: []string{endpoint}, Log: zerolog.Nop()})
 	if err != nil {

@@ -30,6 +30,7 @@ func documentsTogether(n int) []clientv3.Op {
 // What arrives in one transaction is decided together, though it lies in ranges
 // that are watched apart: nothing is rejected, not even for a moment.
 func TestDocuments_OneTransactionIsNeverRejectedForAMoment(t *testing.T) {
+	t.Parallel()
 	for _, where := range []string{"in process", "over TCP"} {
 		t.Run(where, func(t *testing.T) {
 			s := ownServer(t)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/meteproject/mete/authz"
 	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/quota"
 	"github.com/meteproject/mete/store"
@@ -136,7 +137,7 @@ func readLimit(ctx context.Context, accounts *store.Accounts, now time.Time, roo
 	u.Window = &usageWindow{ID: w.ID, Start: w.Start.UTC(), End: w.End.UTC()}
 	u.Used, u.Leased, u.Reserved, u.ResetsAt = &used, &leased, &reserved, &u.Window.End
 	if !l.Unlimited {
-		left := l.Amount - used - leased
+		left := max(0, l.Amount-used-leased)
 		u.Left = &left
 	}
 	return u, nil
@@ -145,28 +146,7 @@ func readLimit(ctx context.Context, accounts *store.Accounts, now time.Time, roo
 // window is the one that a request which starts now belongs to: that of the end
 // of its minute (A17).
 func window(l *plan.EffectiveLimit, now time.Time) quota.Window {
-	c := quota.Calendar{Kind: calendarKind(l.Reset.Kind), Anchor: l.Reset.Anchor, Zone: l.Zone}
-	return c.Window(quota.EndOfMinute(now))
-}
-
-func calendarKind(k plan.ResetKind) quota.CalendarKind {
-	switch k {
-	case plan.CalendarHour:
-		return quota.Hour
-	case plan.CalendarDay:
-		return quota.Day
-	case plan.CalendarWeek:
-		return quota.Week
-	case plan.CalendarMonth:
-		return quota.Month
-	case plan.CalendarYear:
-		return quota.Year
-	case plan.CalendarBilling:
-		return quota.Billing
-	case plan.Cron, plan.Every, plan.AfterFirstUse:
-		// Never in a catalog: plan refuses what this version does not enforce.
-	}
-	return 0
+	return authz.Calendar(l).Window(quota.EndOfMinute(now))
 }
 
 func kindWord(k plan.LimitKind) string {
