@@ -75,7 +75,6 @@ func freeURLs(t *testing.T, n int) []url.URL {
 
 // C110: the leader goes, and membership, documents and accounts go on.
 func TestTheLeaderGoes(t *testing.T) {
-	t.Parallel()
 	endpoints, stopLeader := startCluster(t)
 	c, err := store.Connect(store.Config{Endpoints: endpoints, Log: zerolog.Nop()})
 	if err != nil {
