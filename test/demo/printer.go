@@ -32,7 +32,12 @@ func (p *printer) reply(r *reply, headers ...string) {
 			p.say("   %s: %s", name, value)
 		}
 	}
-	if r.refusal.Error != "" {
-		p.say("   {\"error\": %q, \"retry_after\": %d, \"detail\": %q, ...}", r.refusal.Error, r.refusal.RetryAfter, r.refusal.Detail)
+	if r.refusal.Error == "" {
+		return
 	}
+	wait := "" // who is not known has nothing to wait for
+	if r.refusal.RetryAfter > 0 {
+		wait = fmt.Sprintf("%q: %d, ", "retry_after", r.refusal.RetryAfter)
+	}
+	p.say("   {\"error\": %q, %s\"detail\": %q, ...}", r.refusal.Error, wait, r.refusal.Detail)
 }
