@@ -13,8 +13,13 @@ import (
 // of different tenants seldom meet at a lock.
 const activeShards = 64
 
-// evictionTries is how many nodes are looked at for each new one past the bound.
-const evictionTries = 16
+// evictionTries is how many places are passed for each new node past the bound: with
+// more than one, a table that has outgrown it shrinks again.
+const evictionTries = 4
+
+// longestRest is for how long at most a node that had to stay is not looked at again.
+// Its limits may change meanwhile.
+const longestRest = time.Minute
 
 // restBeforeEviction is how long nobody must have asked for a node before it may
 // go: longer than any call that could still give something back.
@@ -35,7 +40,15 @@ type active struct {
 type activeShard struct {
 	mu    sync.RWMutex
 	nodes map[string]*node
-	_     [32]byte // keeps shards on lines of their own
+	ring  []place // of the nodes, in no order
+	hand  int     // the next place of ring to be looked at
+}
+
+// A place is a node and the monotonic time before which it need not be looked at: a
+// drained bucket is passed without touching it.
+type place struct {
+	node *node
+	stay int64
 }
 
 func newActive(k *quota.Keeper, limit int) *active {
@@ -73,29 +86,39 @@ func (a *active) add(shard *activeShard, tenant string, now quota.Instant) *node
 	n := &node{tenant: string(append([]byte(nil), tenant...))}
 	n.used.Store(now.Mono / int64(time.Second))
 	shard.nodes[n.tenant] = n
+	shard.ring = append(shard.ring, place{node: n, stay: now.Mono + int64(restBeforeEviction)})
 	a.count.Add(1)
 	return n
 }
 
-// evict drops nodes that nobody would miss, the least lately used of a few taken
-// at random first, until the shard has made up for what it adds. The caller holds
-// the shard's lock.
+// evict goes on around the shard's nodes and drops those of the next few that nobody
+// would miss. All are passed in turn, so that the work for a new node does not grow
+// with the number of those that have to stay. The caller holds the shard's lock.
 func (a *active) evict(shard *activeShard, now quota.Instant) {
-	rested := (now.Mono - int64(restBeforeEviction)) / int64(time.Second)
-	tries := 0
-	for tenant, n := range shard.nodes { // Go starts at a random place
-		if tries++; tries > evictionTries {
-			return
+	for range min(evictionTries, len(shard.ring)) {
+		if shard.hand >= len(shard.ring) {
+			shard.hand = 0
 		}
-		if n.used.Load() > rested || !n.mu.TryLock() {
-			continue
+		at := &shard.ring[shard.hand]
+		if at.stay <= now.Mono {
+			if stay := at.node.evict(a.keeper, now); stay > 0 {
+				at.stay = now.Mono + int64(min(stay, longestRest))
+			} else {
+				a.drop(shard)
+				continue
+			}
 		}
-		if n.evictable(a.keeper, now) {
-			n.dead = true
-			delete(shard.nodes, tenant)
-			a.count.Add(-1)
-			a.drops.Add(1)
-		}
-		n.mu.Unlock()
+		shard.hand++
 	}
+}
+
+// drop takes the node at the hand out of its shard; the last one takes its place.
+func (a *active) drop(shard *activeShard) {
+	delete(shard.nodes, shard.ring[shard.hand].node.tenant)
+	last := len(shard.ring) - 1
+	shard.ring[shard.hand] = shard.ring[last]
+	shard.ring[last] = place{}
+	shard.ring = shard.ring[:last]
+	a.count.Add(-1)
+	a.drops.Add(1)
 }

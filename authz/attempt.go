@@ -149,6 +149,7 @@ func (a *attempt) purse(s *step, slot *slot) *quota.Purse {
 		Root: a.path.root(), Tenant: s.node.tenant, Limit: slot.limit.Name, Window: slot.window.ID,
 	}
 	slot.purse = a.d.keeper.Open(key, slot.window, slot.terms, &s.node.mu)
+	s.node.opened(slot.purse)
 	slot.purse.SetTerms(a.at, slot.terms)
 	s.node.close(before)
 	return slot.purse
@@ -192,7 +193,8 @@ func (a *attempt) describe(dec *Decision, refused bool) {
 			if !l.Charged || units == 0 || l.Unlimited {
 				continue
 			}
-			state := LimitState{Limit: l, Tenant: s.node.tenant, Plan: s.terms.Plan, Leaf: i == len(a.path.steps)-1, Asked: units}
+			state := LimitState{Limit: l, Tenant: s.node.tenant, Plan: s.terms.Plan, Leaf: s.node == a.leaf, Asked: units}
+			state.Looked = a.cost.dry || l.Kind == plan.Rate && !a.cost.check
 			if l.Kind == plan.Rate {
 				a.describeRate(&state, &s.slots[j].bucket, refused)
 			} else {
@@ -251,7 +253,7 @@ func (a *attempt) settleOutcome(dec *Decision, admitted bool) {
 	}
 	if !a.refused {
 		dec.Outcome = Unavailable
-		dec.RetryAfter = a.failing
+		dec.RetryAfter = max(a.failing, time.Second)
 		return
 	}
 	for i := range dec.Limits {
@@ -265,6 +267,9 @@ func (a *attempt) settleOutcome(dec *Decision, admitted bool) {
 	}
 	worst := &dec.Limits[dec.Worst]
 	dec.RetryAfter = max(0, worst.Reset)
+	if worst.Reset == 0 { // the window of the request is over: the next one may have room
+		dec.RetryAfter = time.Second
+	}
 	switch {
 	case worst.Reset < 0 && worst.Limit.Amount > 0:
 		dec.Outcome = RequestTooLarge

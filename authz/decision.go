@@ -115,6 +115,9 @@ type LimitState struct {
 
 	Asked   int64
 	Refused bool
+	// Looked says that the limit was only looked at: what was asked for is not
+	// taken from it, though the request may go on.
+	Looked bool
 	// Left is what is left after the request, never below 0. Used is what is
 	// used of a quota, by all replicas as far as this one knows.
 	Left, Used int64

@@ -34,11 +34,15 @@ type brakes struct {
 	mu    sync.Mutex
 	delay time.Duration
 	calls int
+	ops   []quota.Operation // since watch; nil: nobody watches
 }
 
 func (b *brakes) Apply(ctx context.Context, op quota.Operation) (quota.Result, error) {
 	b.mu.Lock()
 	b.calls++
+	if b.ops != nil {
+		b.ops = append(b.ops, op)
+	}
 	delay := b.delay
 	b.mu.Unlock()
 	if delay > 0 {
@@ -55,6 +59,19 @@ func (b *brakes) slow(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.delay = d
+}
+
+// watch notes operations from now on, for watched.
+func (b *brakes) watch() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ops = make([]quota.Operation, 0, 16)
+}
+
+func (b *brakes) watched() []quota.Operation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.ops
 }
 
 func (b *brakes) count() int {

@@ -18,6 +18,10 @@ const jwtPayload = "payload"
 // maxTenantName is the longest name that a caller may bring.
 const maxTenantName = 256
 
+// maxPrincipalName is the longest name of a principal: that of a SPIFFE id. It is sent
+// to the upstream and written to every log entry.
+const maxPrincipalName = 2048
+
 // maxKey is the longest API key that is known. Ours have 35 bytes.
 const maxKey = 512
 
@@ -55,7 +59,12 @@ func (d *Decider) identify(snap *plan.Snapshot, app *plan.App, now time.Time, re
 	}
 	if c.principal == "" {
 		// It may point into the caller's buffer; a credential's does not.
-		c.principal = strings.Clone(first(app.Identity.Principal, req))
+		name := first(app.Identity.Principal, req)
+		c.principal = strings.Clone(name[:min(len(name), maxPrincipalName+1)])
+	}
+	if len(c.principal) > maxPrincipalName {
+		dec.Outcome, dec.Why = Unauthenticated, "the principal's name is longer than 2048 bytes"
+		return c, false
 	}
 	if c.class == nil {
 		c.class = classify(app, req, c.key)
@@ -129,7 +138,7 @@ func lookup(s *plan.Source, req *Request) (string, bool) {
 	case plan.SourceAPIKey:
 		return apiKey(s.Name, req)
 	case plan.SourceRequestHeader:
-		return req.Header(s.Name)
+		return req.identity(s.Name)
 	case plan.SourceJWTClaim:
 		return claim(req, s.Path)
 	case plan.SourceMetadata:
@@ -149,7 +158,7 @@ func lookup(s *plan.Source, req *Request) (string, bool) {
 // apiKey returns the key in a header; in Authorization, the Bearer token (RFC
 // 6750). Another scheme there is no API key.
 func apiKey(header string, req *Request) (string, bool) {
-	value, ok := req.Header(header)
+	value, ok := req.identity(header)
 	if !ok || header != "authorization" {
 		return value, ok
 	}

@@ -184,3 +184,33 @@ func TestDecide_C117_NothingIsDecidedWithoutDocuments(t *testing.T) {
 		}
 	})
 }
+
+// Two lines of one header are one list in either form of Envoy's headers, and a list
+// is nobody's key.
+func TestIdentity_TwoLinesOfOneHeader(t *testing.T) {
+	t.Parallel()
+	k := newDesk(t, identityApp("[{api_key: x-api-key}, {request_header: x-tenant}]", "")+
+		credentialDoc("good", "{tenant: \"org:a\"}")+tenantDoc("org:a", "{}"))
+	two := func(name, one, other string) authz.Request {
+		return authz.Request{Headers: []authz.Field{{Name: name, Value: one}, {Name: "accept", Value: "*/*"}, {Name: name, Value: other}}}
+	}
+	k.must(two("x-api-key", "good", "bad"), authz.Unauthenticated)
+	k.must(two("x-api-key", "bad", "good"), authz.Unauthenticated)
+	k.must(two("x-api-key", "", "good"), authz.Unauthenticated)
+	k.must(two("x-api-key", "good", "good"), authz.Allowed)
+	k.must(two("x-tenant", "org:a", "org:b"), authz.TenantUnknown)
+}
+
+// A principal is sent on and logged, so that it is bounded. A shorter one would be
+// somebody else.
+func TestIdentity_AHugePrincipalIsRefused(t *testing.T) {
+	t.Parallel()
+	k := newDesk(t, strings.Replace(app(""), "[{request_header: x-tenant}]", "[{request_header: x-tenant}], principal: [{request_header: x-user}]", 1)+tenantDoc("org:a", "{}"))
+	req := from("org:a")
+	req.Headers = append(req.Headers, authz.Field{Name: "x-user", Value: strings.Repeat("u", 2048)})
+	if dec := k.must(req, authz.Allowed); len(dec.Principal) != 2048 {
+		t.Errorf("principal of %d bytes", len(dec.Principal))
+	}
+	req.Headers[1].Value += "u"
+	k.must(req, authz.Unauthenticated)
+}

@@ -20,9 +20,13 @@ type node struct {
 	mu sync.Mutex // guards what follows, the purses of the slots included
 	// generation of the snapshot that the slots were last made to follow.
 	generation uint64
-	followed   int64 // monotonic time by which terms were computed that it follows
-	dead       bool  // evicted: a path that leads here has to be built anew
+	followed   int64  // monotonic time by which terms were computed that it follows
+	root       string // of the tree that the purses are in
+	dead       bool   // evicted: a path that leads here has to be built anew
 	slots      []*slot
+	// purses are all that mu guards and the keeper may still know: those of the
+	// slots, and closed ones that are not settled yet.
+	purses []*quota.Purse
 }
 
 // A slot is one limit of a node in one app: a bucket or a purse. A tenant that may
@@ -58,6 +62,13 @@ func (s *slot) at(instant time.Time) *quota.Purse {
 	return nil
 }
 
+// opened notes that n's lock guards a purse, and forgets those that are gone.
+func (n *node) opened(p *quota.Purse) {
+	if !slices.Contains(n.purses, p) {
+		n.purses = append(slices.DeleteFunc(n.purses, (*quota.Purse).Gone), p)
+	}
+}
+
 // leave lets go of the purses of s. The caller holds n's lock, and no slot of n that
 // is still needed has s's purses.
 func (n *node) leave(s *slot) {
@@ -80,6 +91,18 @@ func (n *node) close(p *quota.Purse) {
 	}
 	if having == 0 {
 		p.Close()
+	}
+}
+
+// moveTo makes n a part of the tree under root, where its accounts are: purses that
+// are open elsewhere are closed. The caller holds n's lock.
+func (n *node) moveTo(root string) {
+	if n.root == root {
+		return
+	}
+	n.root = root
+	for _, s := range n.slots {
+		n.leave(s)
 	}
 }
 
@@ -214,20 +237,26 @@ func calendarKind(k plan.ResetKind) quota.CalendarKind {
 	return 0
 }
 
-// evictable tells whether n can be dropped without anybody noticing: every bucket
-// is full (R32) and every purse is settled. It forgets the purses as it goes, so a
-// node that turns out to be needed opens them again. The caller holds n's lock.
-func (n *node) evictable(k *quota.Keeper, now quota.Instant) bool {
+// evict makes n dead if it can be dropped without anybody noticing: nobody has asked
+// for it lately, every bucket is full (R32) and every purse is settled, those that are
+// closed included, for the next node of the tenant would guard them by another lock.
+// Else it tells for how long n has to stay at least. Purses are forgotten on the way; a
+// node that stays opens them again. The caller makes sure that nobody finds a dead node.
+func (n *node) evict(k *quota.Keeper, now quota.Instant) (stay time.Duration) {
+	if n.used.Load() > (now.Mono-int64(restBeforeEviction))/int64(time.Second) || !n.mu.TryLock() {
+		return restBeforeEviction
+	}
+	defer n.mu.Unlock()
 	for _, s := range n.slots {
 		if s.limit.Kind == plan.Rate && !s.bucket.Full(now.Mono) {
-			return false
+			return s.bucket.UntilFull(now.Mono)
 		}
 	}
-	for _, s := range n.slots {
-		if s.late != nil && !k.Forget(s.late) || s.purse != nil && !k.Forget(s.purse) {
-			return false
+	for _, p := range n.purses {
+		if !k.Forget(p) {
+			return restBeforeEviction
 		}
-		s.purse, s.window, s.late, s.lateWindow = nil, quota.Window{}, nil, quota.Window{}
 	}
-	return true
+	n.dead = true
+	return 0
 }

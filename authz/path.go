@@ -73,6 +73,7 @@ func (d *Decider) build(cur *current, app *plan.App, leaf *node, now time.Time, 
 		s := &p.steps[i]
 		s.node.mu.Lock()
 		if s.node.behind(cur, at) {
+			s.node.moveTo(p.root())
 			s.slots = s.node.follow(cur, at, s.terms, app)
 		}
 		s.node.mu.Unlock()

@@ -127,6 +127,7 @@ spec:
     - {name: export, match: {methods: [POST], path: "/exports/{id}"}, weight: 5}
     - {name: quota, match: {path_prefix: /quota}, meter: false, check: false, reason: reading your own quota is free}
     - {name: ingest, match: {path: /ingest}, check: false, reason: telemetry can not be sent again}
+    - {name: status, match: {path: /status}, meter: false, reason: asking how a job goes is free}
 `)
 		ask := func(method, path string, want authz.Outcome) int64 {
 			t.Helper()
@@ -148,12 +149,21 @@ spec:
 			{"GET", "/exports/7", authz.Allowed, 7},
 			{"GET", "/quota", authz.Exempt, -1},
 			{"POST", "/ingest", authz.Allowed, 8},
+			{"GET", "/status", authz.Allowed, 8},
 		} {
 			if used := ask(step.method, step.path, step.outcome); used != step.used {
 				t.Errorf("step %d (%s %s): used %d, want %d", i, step.method, step.path, used, step.used)
 			}
 		}
-		for range 92 {
+		req := from("org:a")
+		req.Path = "/status"
+		if dec := k.must(req, authz.Allowed); !limit(t, dec, "monthly").Looked {
+			t.Error("a route without meter claims to have taken a unit")
+		}
+		if dec := k.must(from("org:a"), authz.Allowed); limit(t, dec, "monthly").Looked {
+			t.Error("a charge claims to have been a look")
+		}
+		for range 91 {
 			ask("GET", "/", authz.Allowed)
 		}
 		ask("GET", "/", authz.QuotaExceeded)

@@ -53,6 +53,20 @@ type Metadata interface {
 // Header returns the first value of a header, by its lower-case name.
 func (r *Request) Header(name string) (string, bool) { return find(r.Headers, name) }
 
+// identity returns the value of a header that names a caller. Lines that differ are
+// one list, as in HTTP and in Envoy's other form of headers, and a list is nobody's
+// key: the first line must not decide what Envoy and the upstream see as two.
+func (r *Request) identity(name string) (string, bool) {
+	value, ok := r.Header(name)
+	first := value
+	for i := range r.Headers {
+		if h := &r.Headers[i]; h.Name == name && h.Value != first {
+			value += "," + h.Value
+		}
+	}
+	return value, ok
+}
+
 // Extension returns a context extension.
 func (r *Request) Extension(name string) (string, bool) { return find(r.Extensions, name) }
 

@@ -350,3 +350,33 @@ func TestDecide_C128_TheAnnouncedWaitIsEnough(t *testing.T) {
 		})
 	}
 }
+
+// Callers with less time than a lease may take do not wait one after the other: what
+// nobody has answered for 300 ms counts for all of them (A61, C118).
+func TestDecide_A61_C118_ImpatientCallersWaitOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("")+planDoc("free", monthly("100", ""))+tenantDoc("org:a", "{plan: free}"))
+		// An edit that the watch does not bring: every grant is refused as stale.
+		k.memory.SetGuard(quota.Guard{Kind: "Plan", Name: "free", Revision: 99})
+		waits := 0
+		for range 15 {
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+			dec, req := new(authz.Decision), from("org:a")
+			dec.Reset()
+			k.d.Decide(ctx, began, &req, dec)
+			cancel()
+			if dec.Outcome != authz.UnavailableAllowed {
+				t.Fatalf("%s, want the choice for when etcd is away", dec.Outcome.Word())
+			}
+			if time.Since(began) > 100*time.Millisecond {
+				waits++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if waits > 2 {
+			t.Errorf("%d of 15 requests waited, want 2 at most", waits)
+		}
+	})
+}

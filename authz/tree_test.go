@@ -88,9 +88,44 @@ func TestTree_PoolRootAndNoCascade(t *testing.T) {
 			k.must(from("user:pooled"), authz.Allowed)
 		}
 		dec := k.must(from("user:pooled"), authz.QuotaExceeded)
-		if node := dec.Limits[dec.Worst].Tenant; node != "org:o" {
-			t.Errorf("refused by %s, want the pool org:o", node)
+		if worst := dec.Limits[dec.Worst]; worst.Tenant != "org:o" || worst.Leaf {
+			t.Errorf("refused by %s, the caller itself: %v; want the pool org:o above it", worst.Tenant, worst.Leaf)
 		}
 		k.must(from("org:o"), authz.QuotaExceeded)
+	})
+}
+
+// A tenant that moves into another tree has its accounts there from then on, also at
+// a replica that has a purse open: else it would go on in the old one here, and begin
+// anew elsewhere.
+func TestTree_AMovedTenantLeavesItsOldAccounts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, treeDocs+planDoc("user", quotaOf("100"))+tenantDoc("org:a", "{}")+tenantDoc("org:b", "{}")+
+			tenantDoc("user:u", `{plan: user, parent: "org:a"}`))
+		for range 3 {
+			k.must(from("user:u"), authz.Allowed)
+		}
+		k.put(tenantDoc("user:u", `{plan: user, parent: "org:b"}`))
+		k.store.watch()
+		for range 20 {
+			k.must(from("user:u"), authz.Allowed)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(3 * time.Minute)
+		var closed, lent bool
+		for _, op := range k.store.watched() {
+			closed = closed || op.Key.Root == "org:a" && op.Used == 3 && len(op.Hold) == 0
+			lent = lent || op.Key.Root == "org:b" && op.Want > 0
+			if op.Key.Root == "org:a" && (op.Want > 0 || op.Used != 3) {
+				t.Errorf("in the old tree: used %d, wants %d", op.Used, op.Want)
+			}
+		}
+		if !closed || !lent {
+			t.Errorf("old account closed: %v, new one used: %v", closed, lent)
+		}
+		if a := k.memory.Account(k.memory.Accounts()[0]); a.Used() != 23 || a.Leased() != 0 {
+			t.Errorf("used %d, leased %d, want 23 and 0", a.Used(), a.Leased())
+		}
 	})
 }

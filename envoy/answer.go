@@ -200,7 +200,7 @@ func (a *answer) denied(b []byte, accept string, grpc bool) []byte {
 	b, h = open(b, 3) // body
 	if grpc {
 		a.scratch = a.sentence(a.scratch[:0])
-		b = append(b, valid(text(a.scratch))...)
+		b = append(b, cutText(text(a.scratch))...)
 	} else {
 		b = a.body(b)
 	}

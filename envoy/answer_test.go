@@ -442,15 +442,41 @@ func TestDeniedGRPCIsBounded(t *testing.T) {
 		l.Tenant, l.Refused = strings.Repeat("é", 300)+fmt.Sprint(i), true
 		limits = append(limits, l)
 	}
-	d := refusal(authz.QuotaExceeded, app(), 0, limits...)
-	r := parse(t, envoy.Check(d, noon, "", true, nil), &authv3.CheckResponse{})
-	raw, err := base64.RawStdEncoding.DecodeString(headerOf(t, r.GetDeniedResponse().GetHeaders(), "grpc-status-details-bin"))
-	if err != nil || len(raw) > 12<<10 {
-		t.Errorf("%d bytes, %v", len(raw), err)
-	}
-	st := parse(t, raw, &spb.Status{})
-	if len(st.GetMessage()) > 200 {
-		t.Errorf("message of %d bytes", len(st.GetMessage()))
+	for name, tt := range map[string]struct {
+		tenant, url string
+		details     int
+	}{
+		"many":       {"org:acme", "https://example.com/more", 4},
+		"long names": {strings.Repeat("é", 128), "https://example.com/more", 4},
+		"not UTF-8":  {strings.Repeat("\xffa", 128), "https://example.com/more", 4},
+		"long link":  {strings.Repeat("\xffa", 128), "https://example.com/" + strings.Repeat("x", 1980), 3},
+	} {
+		for i := range limits {
+			limits[i].Tenant = tt.tenant
+		}
+		d := refusal(authz.QuotaExceeded, app(), 0, limits...)
+		d.UpgradeURL = tt.url
+		r := parse(t, envoy.Check(d, noon, "", true, nil), &authv3.CheckResponse{}).GetDeniedResponse()
+		size := len("grpc-message") + 32
+		for _, ch := range []byte(r.GetBody()) {
+			if size++; ch < ' ' || ch > '~' || ch == '%' {
+				size += 2 // Envoy writes it as %XX
+			}
+		}
+		for _, h := range r.GetHeaders() {
+			size += len(h.GetHeader().GetKey()) + len(h.GetHeader().GetValue()) + 32
+		}
+		if size > 8<<10 {
+			t.Errorf("%s: %d bytes of metadata, want 8 KiB at most", name, size)
+		}
+		raw, err := base64.RawStdEncoding.DecodeString(headerOf(t, r.GetHeaders(), "grpc-status-details-bin"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := parse(t, raw, &spb.Status{})
+		if len(st.GetMessage()) > 200 || len(st.GetDetails()) != tt.details {
+			t.Errorf("%s: message of %d bytes, %d details, want %d", name, len(st.GetMessage()), len(st.GetDetails()), tt.details)
+		}
 	}
 }
 
@@ -475,6 +501,7 @@ func TestNegotiation(t *testing.T) {
 	}
 	for accept, want := range map[string]bool{
 		"application/problem+json": true, "text/html, application/problem+json;q=0.5": true, "APPLICATION/PROBLEM+JSON": true,
+		"application/problem+json;charset=utf-8;q=0": false, "application/problem+json;\tQ=0.000": false, "application/problem+json;q=0.05": true,
 		"application/problem+json;q=0": false, "application/problem+json; q=0.0": false, "application/json": false, "*/*": false, "": false,
 	} {
 		if envoy.WantsProblem(accept) != want {
@@ -493,6 +520,10 @@ func TestSmallWords(t *testing.T) {
 		if got := envoy.Span(d); got != want {
 			t.Errorf("Span(%v) = %s, want %s", d, got, want)
 		}
+	}
+	// What was only looked at is not charged, and must not be settled.
+	if got := envoy.Charges([]authz.LimitState{{Limit: quota("a", 1, "u", plan.CalendarDay), Tenant: "x", Asked: 3, Looked: true}}); got != "" {
+		t.Errorf("charges %s of a look", got)
 	}
 	if got, want := envoy.Charges([]authz.LimitState{{Limit: quota("a|b", 1, "u", plan.CalendarDay), Tenant: "x;y%", Asked: 3, WindowID: "w"}}), "x%3By%25|a%7Cb|3|w"; got != want {
 		t.Errorf("charges %s, want %s", got, want)

@@ -59,7 +59,7 @@ func metaText(b []byte, key, value string) []byte {
 func charges(b []byte, limits []authz.LimitState) []byte {
 	for i := range limits {
 		l := &limits[i]
-		if l.Limit.Kind != plan.Quota || l.Asked == 0 {
+		if l.Limit.Kind != plan.Quota || l.Asked == 0 || l.Looked {
 			continue
 		}
 		if len(b) > 0 {

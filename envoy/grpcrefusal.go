@@ -16,9 +16,12 @@ const (
 	// mostPushback is the longest wait that a gRPC client is told to retry after by
 	// itself; after a longer one it must not retry at all.
 	mostPushback = 5 * time.Second
-	// Some gRPC peers take 8 KiB of metadata and no more.
+	// Some gRPC peers take 8 KiB of metadata and no more. The details are base64 in
+	// it, beside a message and the other headers.
 	mostViolations  = 5
 	mostDescription = 200
+	mostViolated    = 3 << 10 // of the status, with its violations
+	mostStatus      = 9 << 9  // of the status with everything
 )
 
 // grpcHeaders appends what makes Envoy's reply to a gRPC caller a proper status:
@@ -79,7 +82,7 @@ func (a *answer) errorInfo(b []byte) []byte {
 	b = putEntry(b, 3, "decision", text(a.scratch))
 	if l := a.worst(); l != nil {
 		b = putEntry(b, 3, "policy", valid(l.Limit.Name))
-		b = putEntry(b, 3, "scope", valid(l.Tenant))
+		b = putEntry(b, 3, "scope", cutText(l.Tenant))
 		if !hidden(l) {
 			a.scratch = strconv.AppendInt(a.scratch[:0], l.Limit.Amount, 10)
 			b = putEntry(b, 3, "limit", text(a.scratch))
@@ -106,32 +109,39 @@ func (a *answer) host() string {
 	return or(a.app.Name, "mete")
 }
 
+// quotaFailure appends the violations, as many as there is room for.
 func (a *answer) quotaFailure(b []byte) []byte {
 	b, m := openDetail(b, "google.rpc.QuotaFailure")
 	for _, i := range a.refused[:min(len(a.refused), mostViolations)] {
-		l := &a.d.Limits[i]
-		var v int
-		b, v = open(b, 1)
-		b = putText(b, 1, valid(l.Tenant))
-		a.scratch = a.violation(a.scratch[:0], l)
-		b = putText(b, 2, cutText(text(a.scratch)))
-		b = putText(b, 3, valid(a.app.Name))
-		b = putText(b, 4, valid(l.Limit.Unit))
-		b = putText(b, 5, valid(l.Limit.Name))
-		b = putEntry(b, 6, "scope", valid(l.Tenant))
-		if l.Plan != "" {
-			b = putEntry(b, 6, "plan", valid(l.Plan))
+		before := len(b)
+		if b = a.violation(b, &a.d.Limits[i]); len(b) > mostViolated {
+			b = b[:before]
+			break
 		}
-		if !hidden(l) {
-			b = putNumber(b, 7, uint64(min(l.Limit.Amount, math.MaxInt64)))
-		}
-		b = shut(b, v)
 	}
 	return shutDetail(b, m)
 }
 
-// violation appends the sentence about one limit.
 func (a *answer) violation(b []byte, l *authz.LimitState) []byte {
+	b, v := open(b, 1)
+	b = putText(b, 1, cutText(l.Tenant))
+	a.scratch = a.aboutOne(a.scratch[:0], l)
+	b = putText(b, 2, cutText(text(a.scratch)))
+	b = putText(b, 3, valid(a.app.Name))
+	b = putText(b, 4, valid(l.Limit.Unit))
+	b = putText(b, 5, valid(l.Limit.Name))
+	b = putEntry(b, 6, "scope", cutText(l.Tenant))
+	if l.Plan != "" {
+		b = putEntry(b, 6, "plan", valid(l.Plan))
+	}
+	if !hidden(l) {
+		b = putNumber(b, 7, uint64(min(l.Limit.Amount, math.MaxInt64)))
+	}
+	return shut(b, v)
+}
+
+// aboutOne appends the sentence about one limit.
+func (a *answer) aboutOne(b []byte, l *authz.LimitState) []byte {
 	if a.d.Outcome == authz.RequestTooLarge {
 		return tooLarge(b, l)
 	}
@@ -145,12 +155,16 @@ func (a *answer) help(b []byte) []byte {
 	if a.d.UpgradeURL == "" {
 		return b
 	}
+	before := len(b)
 	b, m := openDetail(b, "google.rpc.Help")
 	b, l := open(b, 1)
 	b = putText(b, 1, "Raise the limit")
 	b = putText(b, 2, valid(a.d.UpgradeURL))
 	b = shut(b, l)
-	return shutDetail(b, m)
+	if b = shutDetail(b, m); len(b) > mostStatus {
+		return b[:before]
+	}
+	return b
 }
 
 // valid returns s with what is not UTF-8 replaced: protobuf's texts must be UTF-8,

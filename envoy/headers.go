@@ -101,9 +101,19 @@ func isGRPC(contentType string) bool {
 func wantsProblem(accept string) bool {
 	for part := range strings.SplitSeq(accept, ",") {
 		kind, params, _ := strings.Cut(part, ";")
-		if strings.EqualFold(strings.TrimSpace(kind), "application/problem+json") {
-			q := strings.ReplaceAll(params, " ", "")
-			return q != "q=0" && !strings.HasPrefix(q, "q=0;") && strings.Trim(q, "0.") != "q="
+		if strings.EqualFold(strings.TrimSpace(kind), typeProblem) {
+			return !unwanted(params)
+		}
+	}
+	return false
+}
+
+// unwanted tells whether the parameters of a media range hold a weight of 0.
+func unwanted(params string) bool {
+	for param := range strings.SplitSeq(params, ";") {
+		name, q, _ := strings.Cut(param, "=")
+		if strings.EqualFold(strings.TrimSpace(name), "q") {
+			return strings.Trim(strings.TrimSpace(q), "0.") == ""
 		}
 	}
 	return false

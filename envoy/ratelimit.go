@@ -179,7 +179,7 @@ func (c *limitCall) response(b []byte, now time.Time, worst int, pk func(string)
 		b = c.refusalHeaders(b, to, st, true)
 		b, m = open(b, 5) // raw_body, which Envoy makes the grpc-message
 		c.scratch = c.sentence(c.scratch[:0])
-		return shut(append(b, valid(text(c.scratch))...), m)
+		return shut(append(b, cutText(text(c.scratch))...), m)
 	}
 	b = putHeader(b, to, "content-type", c.contentType(it.accept))
 	b = c.refusalHeaders(b, to, st, false)
@@ -198,8 +198,8 @@ func (c *limitCall) status(b []byte, givenBack bool) []byte {
 	b = putNumber(b, 1, code)
 	if l := c.tightest(); l != nil {
 		left := l.Left
-		if givenBack && c.d.Outcome.Admits() && left > 0 {
-			left += l.Asked
+		if givenBack && c.d.Outcome.Admits() && !l.Looked {
+			left += returned(l)
 		}
 		b = currentLimit(b, l)
 		if left > 0 {
@@ -217,6 +217,15 @@ func (c *limitCall) status(b []byte, givenBack bool) []byte {
 		b = putNumber(b, 3, math.MaxUint32) // nothing but unlimited ones
 	}
 	return shut(b, m)
+}
+
+// returned is what of a limit is there again once a charge of it was given back: not
+// what was taken past its amount.
+func returned(l *authz.LimitState) int64 {
+	if l.Limit.Kind != plan.Quota {
+		return l.Asked
+	}
+	return max(0, l.Asked-max(0, l.Used-l.Limit.Amount))
 }
 
 // tightest is the limit to report of a decision: the refused one with the longest

@@ -42,7 +42,7 @@ func (c *counter) Decide(ctx context.Context, now time.Time, req *authz.Request,
 			n = 0
 		}
 		st := authz.LimitState{
-			Limit: quota("daily", 10, plan.DefaultUnit, plan.CalendarDay), Tenant: tenant, Leaf: true, Asked: n,
+			Limit: quota("daily", 10, plan.DefaultUnit, plan.CalendarDay), Tenant: tenant, Leaf: true, Asked: max(req.Hits, 1), Looked: req.CheckOnly,
 			Reset: 1500 * time.Millisecond, Window: 24 * time.Hour,
 		}
 		d.App, d.Tenant, d.Worst = app(), tenant, -1
@@ -54,6 +54,7 @@ func (c *counter) Decide(ctx context.Context, now time.Time, req *authz.Request,
 			c.taken[d.ID] = n
 		}
 		st.Left = c.left[tenant]
+		st.Used = st.Limit.Amount - st.Left
 		d.Limits = append(d.Limits, st)
 	}
 	c.script.Decide(ctx, now, req, d)
@@ -128,6 +129,14 @@ func TestDescriptorsAllOrNothing(t *testing.T) {
 	if got := r.GetStatuses()[0].GetLimitRemaining(); got != 5 {
 		t.Errorf("tells %d remaining after giving back, want 5", got)
 	}
+	// What took the last unit gives it back, too; a check has nothing to give back.
+	r = limit(t, c, limitRequest("edge", 1, withHits(descriptor("tenant", "a"), 5), descriptor("tenant", "b"), withHits(descriptor("tenant", "c"), 0)))
+	for i, want := range []uint32{5, 0, 5} {
+		if got := r.GetStatuses()[i].GetLimitRemaining(); got != want {
+			t.Errorf("status %d tells %d remaining after giving back, want %d", i, got, want)
+		}
+	}
+	r = limit(t, c, limitRequest("edge", 2, descriptor("tenant", "a"), descriptor("tenant", "b"), descriptor("other", "x"), descriptor("tenant", "c")))
 	if r.GetStatuses()[2].GetCurrentLimit() != nil {
 		t.Errorf("a descriptor without tenant has a limit: %v", r.GetStatuses()[2])
 	}

@@ -30,7 +30,7 @@ func lines(problems []plan.Problem) string {
 	return b.String()
 }
 
-// The six messages of standards.md 4.6, word for word.
+// Six faults of one file, and what is said of each, word for word.
 func TestDecode_SaysItAsStandardsDo(t *testing.T) {
 	want := string(read(t, "golden", "plans.txt"))
 	docs, problems := plan.Decode("plans.yaml", read(t, "golden", "plans.yaml"))

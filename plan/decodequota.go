@@ -122,7 +122,7 @@ func cronFault(s string) string {
 	return ""
 }
 
-// defaultLease is the lease of document 000 (A21 to A31).
+// defaultLease is the lease of a quota that says nothing of it (A21 to A31).
 func defaultLease() LeaseRule {
 	return LeaseRule{
 		First: 10, MaxShare: 1000, Demand: 10 * time.Second,

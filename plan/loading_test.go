@@ -17,6 +17,7 @@ func TestDecode_C001_DuplicateKeys(t *testing.T) {
 	const tenant = "apiVersion: mete/v1\nkind: Tenant\nmetadata: {name: \"org:a\"}\nspec:\n  plan: free\n"
 	for text, want := range map[string]string{
 		plans + "spec: {}\n":           "f:7:1: spec: is written twice, first in line 4; keep one",
+		plans + tenant:                 "f:7:1: apiVersion: is written twice, first in line 1; keep one, or write --- on a line of its own before a second document",
 		plans + "kind: Plan\n":         "f:7:1: kind: is written twice, first in line 2; keep one",
 		plans + "  limits: {}\n":       "f:7:3: spec.limits: is written twice, first in line 5; keep one",
 		plans + "    gold: {}\n":       "f:7:5: spec.limits.gold: is written twice, first in line 6; keep one",

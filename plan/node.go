@@ -49,8 +49,6 @@ type syntaxError struct {
 	message string
 }
 
-func (e *syntaxError) Error() string { return e.message }
-
 // parse reads one document. It returns nil without an error if text holds
 // nothing but space and comments.
 func parse(text []byte) (*node, []*syntaxError) {

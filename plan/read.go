@@ -73,7 +73,11 @@ func (r *reader) object(n *node, path string) *object {
 	seen := newSeen(len(n.keys))
 	for i, key := range n.keys {
 		if first := seen.first(n.keys, i); first < i {
-			r.fail(key, join(path, key.text), "is written twice, first in line %d; keep one", n.keys[first].line+r.lines)
+			at, advice := join(path, key.text), ""
+			if at == "apiVersion" {
+				advice = ", or write --- on a line of its own before a second document"
+			}
+			r.fail(key, at, "is written twice, first in line %d; keep one%s", n.keys[first].line+r.lines, advice)
 			o.asked[i], o.again[i] = true, true
 		}
 	}

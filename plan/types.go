@@ -335,8 +335,7 @@ type UsedUp struct {
 	Grace int64
 }
 
-// A LeaseRule tunes the leases of a quota. Decoding fills in the defaults of
-// document 000.
+// A LeaseRule tunes the leases of a quota. Decoding fills in the defaults.
 type LeaseRule struct {
 	First       int64         // 10
 	MaxShare    int64         // hundredths of a percent of the amount: 1000
@@ -374,7 +373,7 @@ type Reserve struct {
 	Amount int64
 }
 
-// A Tenant is a node of the customer tree.
+// A Tenant is a node of the tree of those who pay.
 type Tenant struct {
 	Name          string
 	Parent        string // "": a root

@@ -43,7 +43,8 @@ type Holder struct {
 type Lease struct {
 	ID      uint64 // the Seq of the operation that granted it
 	Units   int64
-	Version int64 // quota version of the terms it was made under; for people
+	Version int64  // quota version of the terms it was made under; for people
+	Unknown string // as Holder's; a string, so that leases can be compared
 }
 
 // Used returns the units used by all holders.

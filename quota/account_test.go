@@ -639,3 +639,16 @@ func BenchmarkApply(b *testing.B) {
 		})
 	}
 }
+
+// What a newer version wrote into a lease stays, though its holder does not list it.
+func TestApply_KeepsWhatANewerVersionWroteIntoALease(t *testing.T) {
+	t.Parallel()
+	a := quota.Account{Holders: []quota.Holder{{ID: "a", Seq: 1, Leases: []quota.Lease{{ID: 1, Units: 5, Unknown: "new"}}}}}
+	got, _ := quota.Apply(a, quota.Operation{
+		Holder: "a", Seq: 2, Used: 2, Hold: []quota.Lease{{ID: 1, Units: 3}}, Want: 4, Min: 1, Ceiling: 100,
+	})
+	want := []quota.Lease{{ID: 1, Units: 3, Unknown: "new"}, {ID: 2, Units: 4}}
+	if !slices.Equal(got.Holders[0].Leases, want) {
+		t.Errorf("got %+v, want %+v", got.Holders[0].Leases, want)
+	}
+}

@@ -96,12 +96,24 @@ func (k *Keeper) Wait() time.Duration { return k.cfg.Wait }
 // Open returns the purse of an account, the one that is open already if there is
 // one. lock guards the purse; it must be the same for the same account for as long
 // as the purse is not forgotten. The caller holds it.
+//
+// Where the open one belongs to another tree, because the tenant has moved, it is
+// closed: Open returns it until it is settled, and opens one in the new tree then.
 func (k *Keeper) Open(key Key, window Window, terms *Terms, lock sync.Locker) *Purse {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if p, ok := k.purses[key.account()]; ok {
-		p.closing = false
-		return p
+		switch {
+		case p.key.Root == key.Root:
+			p.closing = false
+			return p
+		case !p.Settled():
+			p.shut()
+			k.enqueue(p)
+			k.signal()
+			return p
+		}
+		k.drop(p)
 	}
 	p := &Purse{key: key, window: window, keeper: k, mu: lock, terms: terms}
 	k.purses[key.account()] = p
@@ -111,7 +123,7 @@ func (k *Keeper) Open(key Key, window Window, terms *Terms, lock sync.Locker) *P
 // Forget drops a purse that is Settled. The caller holds its lock. It tells
 // whether the purse is gone.
 func (k *Keeper) Forget(p *Purse) bool {
-	if !p.Settled() {
+	if !p.gone && !p.Settled() {
 		return false
 	}
 	k.mu.Lock()
@@ -123,8 +135,22 @@ func (k *Keeper) Forget(p *Purse) bool {
 	return true
 }
 
+// inPlaceOf returns the purse of p's account that was opened after p was forgotten, if
+// p's lock guards it, too. The caller holds that lock.
+func (k *Keeper) inPlaceOf(p *Purse) *Purse {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if next := k.purses[p.key.account()]; next != nil && next.mu == p.mu {
+		return next
+	}
+	return nil
+}
+
 // drop forgets p. The caller holds p's and k's lock.
 func (k *Keeper) drop(p *Purse) {
+	if p.gone {
+		return // another purse may have its place
+	}
 	p.gone = true
 	delete(k.purses, p.key.account())
 	k.forgotten = k.forgotten || p.seq > 0

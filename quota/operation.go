@@ -207,7 +207,9 @@ func (p *Purse) applied(now Instant, op *Operation, res Result) {
 	p.reported, p.held = res.Own, sum(op.Hold)+res.Granted
 	p.others = res.Used - res.Own
 	p.contacted, p.lastContact = true, now
-	p.failed = refusal{}
+	if op.Want > 0 {
+		p.failed = refusal{} // a report alone does not tell that leases are to be had
+	}
 	if op.Want > 0 && !p.closing && p.terms.worth(p.opTerms) && op.Holder == p.keeper.incarnation() {
 		p.renewed(now, op, res)
 	}
@@ -226,7 +228,7 @@ func (p *Purse) renewed(now Instant, op *Operation, res Result) {
 	for i := range p.lots {
 		p.lots[i].asked = p.opAsked
 	}
-	p.refusal = refusal{}
+	p.refusal, p.waiting = refusal{}, refusal{}
 	if res.Granted > 0 {
 		p.lots = append(p.lots, lot{id: op.Seq, left: res.Granted, asked: p.opAsked})
 	} else {

@@ -67,6 +67,7 @@ type Purse struct {
 	stale    bool       // the terms are old: nothing is asked for until they change
 	poked    bool       // the keeper knows that a renewal is due
 	refusal  refusal
+	waiting  refusal       // since when, if set, requests wait for a lease that nobody grants or refuses
 	wait     chan struct{} // closed when the operation that waiters need has ended
 	need     int64         // of the largest waiter
 	batch    int64         // spendable just after the last grant
@@ -88,7 +89,8 @@ type Purse struct {
 	again  bool // poked while busy
 }
 
-// A refusal remembers that the store had no more than left units to give.
+// A refusal remembers when something was not to be had: of a store that had no more
+// than left units to give, or of one that gave no answer.
 type refusal struct {
 	at   Instant
 	left int64
@@ -185,10 +187,13 @@ func (p *Purse) renewable(now Instant) bool {
 
 // Refund undoes a charge of n units of which uncovered were not taken from a lot.
 // Units that a lot covered can be spent again at once: until the next report the
-// store counts them as used or as leased to this replica. A purse that was
-// forgotten takes nothing back.
+// store counts them as used or as leased to this replica. For a purse that was
+// forgotten the one in its place takes them back; without one they stay used.
 func (p *Purse) Refund(now Instant, n, uncovered int64) {
 	if p.gone {
+		if next := p.keeper.inPlaceOf(p); next != nil {
+			next.Refund(now, n, n)
+		}
 		return
 	}
 	p.used -= n
@@ -209,6 +214,9 @@ func (p *Purse) Await(n int64) <-chan struct{} {
 	if p.wait == nil {
 		p.wait = make(chan struct{})
 	}
+	if !p.waiting.set {
+		p.waiting = refusal{at: p.keeper.now(), set: true}
+	}
 	p.need = max(p.need, n)
 	p.keeper.hurry(p)
 	return p.wait
@@ -223,9 +231,10 @@ func (p *Purse) Ask(n int64) {
 // GaveUp records that a request waited in vain for p, and how long. If the store has
 // had an operation of p for all that time, or takes this replica for gone, it
 // counts as failing (A61), also for requests that begin before the operation itself
-// has given up. Otherwise p alone does: its terms are old, or others are before it.
+// has given up. Otherwise p alone does: its terms are old, or others are before it. So
+// it does if nobody had as much time, but all together had.
 func (p *Purse) GaveUp(now Instant, waited time.Duration) {
-	if waited >= p.keeper.cfg.Wait {
+	if waited >= p.keeper.cfg.Wait || p.waiting.set && now.since(p.waiting.at) >= p.keeper.cfg.Wait {
 		p.failed = refusal{at: now, set: true}
 	}
 	if p.op != nil && now.since(p.opAsked) >= p.keeper.cfg.Wait || p.keeper.lostHolder() {
@@ -250,7 +259,7 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 	}
 	same := t.worth(p.terms)
 	if p.stale {
-		p.stale, p.failed = false, refusal{}
+		p.stale, p.failed, p.waiting = false, refusal{}, refusal{}
 	}
 	p.terms = t
 	if same {
@@ -266,14 +275,21 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 // Close settles p for good: its window is over, or nobody needs it. A later Refund
 // is settled too.
 func (p *Purse) Close() {
-	p.closing, p.closedAt = true, p.keeper.now()
-	p.lots, p.batch = nil, 0
+	p.shut()
 	p.keeper.poke(p)
+}
+
+func (p *Purse) shut() {
+	p.closing, p.closedAt = true, p.keeper.now()
+	p.lots, p.batch, p.waiting = nil, 0, refusal{}
 }
 
 // Closed tells whether p is closed, or forgotten, so that it has to be opened again
 // before it is charged.
 func (p *Purse) Closed() bool { return p.closing || p.gone }
+
+// Gone tells whether p is forgotten: another purse may have taken its place.
+func (p *Purse) Gone() bool { return p.gone }
 
 // Settled tells whether the store knows all there is to know: nothing is held,
 // nothing is unreported and nothing is under way.

@@ -48,8 +48,7 @@ func (k *Keeper) Settle(ctx context.Context) error {
 func (k *Keeper) settle(ctx context.Context, p *Purse) error {
 	for {
 		p.mu.Lock()
-		p.closing, p.closedAt = true, k.now()
-		p.lots, p.batch = nil, 0
+		p.shut()
 		op := p.next(k.now(), k)
 		p.mu.Unlock()
 		if op == nil {

@@ -45,16 +45,18 @@ func (s *Accounts) List(ctx context.Context, tenants ...string) ([]Entry, error)
 	}
 	for _, tenant := range tenants {
 		// The root is not known here; a tenant's accounts may be in any shard.
+		var revision int64 // of the first half; 0: the newest
 		for half := range 2 {
 			ops := make([]clientv3.Op, 0, 128)
 			for hh := range 128 {
 				prefix := fmt.Sprintf("%s%02x/%s/", AccountsPrefix, half*128+hh, escape(tenant))
-				ops = append(ops, clientv3.OpGet(prefix, clientv3.WithPrefix()))
+				ops = append(ops, clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithRev(revision)))
 			}
 			r, err := s.kv.Txn(ctx).Then(ops...).Commit()
 			if err != nil {
 				return nil, fmt.Errorf("list accounts of %s: %w", tenant, err)
 			}
+			revision = r.Header.Revision
 			for _, o := range r.Responses {
 				all = append(all, entries(o.GetResponseRange().GetKvs())...)
 			}

@@ -106,8 +106,6 @@ type version struct {
 // step does one round: read if need be, compute, swap. It is done when the result
 // is known; neither done nor an error means that the next step will tell.
 func (a *attempt) step(ctx context.Context) (done bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
 	if a.seen == nil {
 		if err := a.read(ctx); err != nil {
 			return false, err
@@ -145,6 +143,8 @@ func (a *attempt) read(ctx context.Context) error {
 	if !a.unknown {
 		opts = append(opts, clientv3.WithSerializable())
 	}
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
 	r, err := a.store.kv.Get(ctx, a.key, opts...)
 	if err != nil {
 		return err
@@ -185,6 +185,8 @@ func (a *attempt) findGone(ctx context.Context) error {
 		a.op.Gone = candidates
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
 	ops := make([]clientv3.Op, 0, len(candidates))
 	for _, id := range candidates {
 		ops = append(ops, clientv3.OpGet(liableKey(id), clientv3.WithKeysOnly(), clientv3.WithSerializable()))
@@ -205,6 +207,8 @@ func (a *attempt) findGone(ctx context.Context) error {
 
 // commit sends t. When it loses it finds out why.
 func (a *attempt) commit(ctx context.Context, t *transaction) (done bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
 	r, err := a.store.kv.Txn(ctx).If(t.compares...).Then(t.then...).Else(t.reads()...).Commit()
 	if err != nil {
 		a.unknown = a.unknown || t.writes && !definite(err)

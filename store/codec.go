@@ -10,7 +10,7 @@ import (
 )
 
 // encodeAccount returns a as it is stored. Fields that a newer version wrote are
-// kept, of the account and of its holders.
+// kept, of the account, its holders and their leases.
 func encodeAccount(a quota.Account) ([]byte, error) {
 	m := &metev1.Account{Base: a.Base, Holders: make([]*metev1.Holder, 0, len(a.Holders))}
 	m.ProtoReflect().SetUnknown(a.Unknown)
@@ -18,7 +18,9 @@ func encodeAccount(a quota.Account) ([]byte, error) {
 		mh := &metev1.Holder{Id: h.ID, Seq: h.Seq, Used: h.Used}
 		mh.ProtoReflect().SetUnknown(h.Unknown)
 		for _, l := range h.Leases {
-			mh.Leases = append(mh.Leases, &metev1.Lease{Id: l.ID, Units: l.Units, Version: l.Version})
+			ml := &metev1.Lease{Id: l.ID, Units: l.Units, Version: l.Version}
+			ml.ProtoReflect().SetUnknown([]byte(l.Unknown))
+			mh.Leases = append(mh.Leases, ml)
 		}
 		m.Holders = append(m.Holders, mh)
 	}
@@ -39,7 +41,9 @@ func decodeAccount(b []byte) (quota.Account, error) {
 	for _, mh := range m.GetHolders() {
 		h := quota.Holder{ID: mh.GetId(), Seq: mh.GetSeq(), Used: mh.GetUsed(), Unknown: mh.ProtoReflect().GetUnknown()}
 		for _, ml := range mh.GetLeases() {
-			h.Leases = append(h.Leases, quota.Lease{ID: ml.GetId(), Units: ml.GetUnits(), Version: ml.GetVersion()})
+			h.Leases = append(h.Leases, quota.Lease{
+				ID: ml.GetId(), Units: ml.GetUnits(), Version: ml.GetVersion(), Unknown: string(ml.ProtoReflect().GetUnknown()),
+			})
 		}
 		a.Holders = append(a.Holders, h)
 	}

@@ -27,14 +27,18 @@ func TestUnknownFieldsSurviveApply(t *testing.T) {
 		a := quota.Account{
 			Base: rapid.Int64Range(0, 50).Draw(t, "base"),
 			Holders: []quota.Holder{
-				{ID: "a", Seq: 1, Used: 5, Unknown: newer(t, "holder a"), Leases: []quota.Lease{{ID: 1, Units: 3, Version: 9}}},
+				{ID: "a", Seq: 1, Used: 5, Unknown: newer(t, "holder a"), Leases: []quota.Lease{
+					{ID: 1, Units: 3, Version: 9, Unknown: string(newer(t, "lease"))},
+				}},
 				{ID: "b", Seq: 4, Used: 7, Unknown: newer(t, "holder b")},
 			},
 			Unknown: newer(t, "account"),
 		}
 		stored := decode(t, encode(t, a))
 		who := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "who")
-		next, _ := quota.Apply(stored, quota.Operation{Holder: who, Seq: 5, Used: 8, Want: 10, Min: 1, Ceiling: 1000})
+		next, _ := quota.Apply(stored, quota.Operation{
+			Holder: who, Seq: 5, Used: 6, Hold: []quota.Lease{{ID: 1, Units: 2}}, Want: 10, Min: 1, Ceiling: 1000,
+		})
 		got := decode(t, encode(t, next))
 		if string(got.Unknown) != string(a.Unknown) {
 			t.Fatalf("account: %x, want %x", got.Unknown, a.Unknown)
@@ -42,6 +46,9 @@ func TestUnknownFieldsSurviveApply(t *testing.T) {
 		for i, h := range a.Holders {
 			if string(got.Holders[i].Unknown) != string(h.Unknown) {
 				t.Fatalf("holder %s: %x, want %x", h.ID, got.Holders[i].Unknown, h.Unknown)
+			}
+			if len(h.Leases) > 0 && (len(got.Holders[i].Leases) == 0 || got.Holders[i].Leases[0].Unknown != h.Leases[0].Unknown) {
+				t.Fatalf("lease of %s: %+v, want the fields of %+v", h.ID, got.Holders[i].Leases, h.Leases)
 			}
 		}
 		if again := decode(t, encode(t, got)); !reflect.DeepEqual(again, got) {

@@ -86,7 +86,12 @@ func (d *Documents) start(ctx context.Context) {
 		if d.searches++; d.searches > maxSearches {
 			return nil
 		}
-		doc, _, _ := lastGood(ctx, d.client, id, before)
+		search, cancel := context.WithTimeout(ctx, writeTimeout)
+		defer cancel()
+		doc, _, _ := lastGood(search, d.client, id, before)
+		if search.Err() != nil {
+			d.searches = maxSearches // every further one would wait, too
+		}
 		return doc
 	}
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -44,8 +44,8 @@ type Members struct {
 	Now      func() time.Time
 	Log      zerolog.Logger
 	// OnIncarnation is called with each new incarnation once its liable key
-	// exists, the first included, and by Renew before that. OnLive is called
-	// with the number of live replicas when it changes. Each is called one call
+	// exists, the first included, by Renew before that, and once more when
+	// Check has found that it goes on. OnLive is called with the number of live replicas when it changes. Each is called one call
 	// at a time.
 	OnIncarnation func(id string)
 	OnLive        func(n int)
@@ -55,6 +55,7 @@ type Members struct {
 	PresenceTTL, LiableTTL time.Duration
 
 	wake    chan struct{} // own liable key may be lost, or Renew was called
+	doubted atomic.Bool   // Check was called, and is not answered yet
 	telling sync.Mutex    // held while OnIncarnation is called
 
 	mu       sync.Mutex
@@ -151,8 +152,12 @@ func (m *Members) Renew() {
 }
 
 // Check has Run look at once whether this replica's liable key is still there: the
-// store has said that it is not, and the watch may be cut off.
-func (m *Members) Check() { m.poke() }
+// store has said that it is not, and the watch may be cut off. Then OnIncarnation
+// tells how it is: the store's word may be older than the key.
+func (m *Members) Check() {
+	m.doubted.Store(true)
+	m.poke()
+}
 
 // tell calls OnIncarnation with id, unless it is over already: nobody goes on with
 // an old one after a new one.
@@ -222,7 +227,7 @@ func (m *Members) incarnation(ctx context.Context, id string) {
 		case <-ctx.Done():
 			return
 		case <-m.wake:
-		case <-time.After(jitter(m.LiableTTL / (liableTTL / liableTick))):
+		case <-time.After(m.untilNextLook()):
 		}
 		if why := m.over(ctx, id, &liable); why != "" {
 			m.Log.Warn().Str("incarnation", id).Str("reason", why).Msg("going on as a new incarnation")
@@ -231,15 +236,30 @@ func (m *Members) incarnation(ctx context.Context, id string) {
 	}
 }
 
+// untilNextLook returns how long the liable key is left alone.
+func (m *Members) untilNextLook() time.Duration {
+	if m.doubted.Load() {
+		return lastPause // etcd did not answer
+	}
+	return jitter(m.LiableTTL / (liableTTL / liableTick))
+}
+
 // over keeps an incarnation alive, or tells why it is over.
 func (m *Members) over(ctx context.Context, id string, liable *keptKey) string {
+	doubted := m.doubted.Swap(false) // what is doubted from now on needs another look
 	switch {
 	case m.Incarnation() != id:
 		return "the store was restored or replaced"
 	case errors.Is(liable.keepAlive(ctx), rpctypes.ErrLeaseNotFound):
 		return "the liable lease ran out"
-	case liable.missing(ctx):
+	}
+	switch exists, err := liable.exists(ctx); {
+	case err != nil && doubted:
+		m.doubted.Store(true)
+	case err == nil && !exists:
 		return "the liable key is gone"
+	case err == nil && doubted:
+		m.tell(id)
 	}
 	return ""
 }
@@ -250,7 +270,9 @@ func (m *Members) keepPresence(ctx context.Context, k *keptKey) {
 	failed := firstPause
 	for {
 		err := k.keepAlive(ctx)
-		if k.lease == clientv3.NoLease || errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		// A key can be lost without its lease: deleted by somebody, or put under an
+		// earlier lease by a request that came late.
+		if k.lease == clientv3.NoLease || errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && k.missing(ctx) {
 			err = k.create(ctx)
 		}
 		pause := jitter(m.PresenceTTL / (presenceTTL / presenceTick))
@@ -275,65 +297,23 @@ func (m *Members) presence() string {
 	return string(b)
 }
 
-// leaveTimeout bounds a clean stop without etcd; the keys then run out.
-const leaveTimeout = 2 * time.Second
+// LeaveTimeout bounds how long Members.Run takes to end without etcd; its keys then
+// run out.
+const LeaveTimeout = 2 * time.Second
 
+// leave deletes keys, all at once, then ends their leases.
 func (m *Members) leave(ctx context.Context, keys ...*keptKey) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LeaveTimeout)
 	defer cancel()
+	ops := make([]clientv3.Op, 0, len(keys))
 	for _, k := range keys {
-		k.remove(ctx)
+		ops = append(ops, clientv3.OpDelete(k.key))
 	}
-}
-
-// A keptKey is a key with an etcd lease of its own.
-type keptKey struct {
-	client *clientv3.Client
-	key    string
-	ttl    time.Duration
-	value  func() string
-	lease  clientv3.LeaseID
-}
-
-// callTimeout bounds calls that nothing waits for.
-const callTimeout = 2 * time.Second
-
-func (k *keptKey) create(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	l, err := k.client.Grant(ctx, max(1, int64(k.ttl/time.Second)))
-	if err != nil {
-		return fmt.Errorf("lease for %s: %w", k.key, err)
-	}
-	if _, err := k.client.Put(ctx, k.key, k.value(), clientv3.WithLease(l.ID)); err != nil {
-		return fmt.Errorf("put %s: %w", k.key, err)
-	}
-	k.lease = l.ID
-	return nil
-}
-
-func (k *keptKey) keepAlive(ctx context.Context) error {
-	if k.lease == clientv3.NoLease {
-		return rpctypes.ErrLeaseNotFound
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	_, err := k.client.KeepAliveOnce(ctx, k.lease)
-	return err
-}
-
-// missing tells whether the key certainly does not exist.
-func (k *keptKey) missing(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	r, err := k.client.Get(ctx, k.key, clientv3.WithCountOnly())
-	return err == nil && r.Count == 0
-}
-
-func (k *keptKey) remove(ctx context.Context) {
-	_, _ = k.client.Delete(ctx, k.key)
-	if k.lease != clientv3.NoLease {
-		_, _ = k.client.Revoke(ctx, k.lease)
+	_, _ = m.client.Txn(ctx).Then(ops...).Commit()
+	for _, k := range keys {
+		if k.lease != clientv3.NoLease {
+			_, _ = m.client.Revoke(ctx, k.lease)
+		}
 	}
 }
 

@@ -196,6 +196,19 @@ func TestMembers_CheckFindsALostKeyWithoutAWatch(t *testing.T) {
 	})
 }
 
+// The store's word that a replica is gone may be older than its liable key, and heard
+// after it: whoever asks is told that the incarnation goes on.
+func TestMembers_CheckTellsThatAnIncarnationGoesOn(t *testing.T) {
+	t.Parallel()
+	a := startMember(t, ownServer(t).Client(), "a", time.Minute)
+	eventually(t, "registered", func() bool { return len(a.incarnations()) == 1 && a.Liable(a.Incarnation()) })
+	a.Check()
+	eventually(t, "told again", func() bool { return len(a.incarnations()) == 2 })
+	if ids := a.incarnations(); ids[0] != ids[1] {
+		t.Errorf("told %v", ids)
+	}
+}
+
 // A replica may be renewed while its first keys do not exist yet.
 func TestMembers_RenewWithoutEtcd(t *testing.T) {
 	t.Parallel()

@@ -149,7 +149,7 @@ func (d *Documents) recordOne(ctx context.Context, id docID) error {
 		if r.changed {
 			ops = append(ops, clientv3.OpPut(status, encodeRecord(r.record())))
 		}
-		if !kept && !published(id.kind) {
+		if r.changed && !kept && !published(id.kind) {
 			if doc, text, revision := lastGood(ctx, d.client, id, r.Revision); doc != nil {
 				ops = append(ops, clientv3.OpPut(effectiveKey, encodeRecord(effectiveRecord{revision, string(text)})))
 			}

@@ -38,9 +38,14 @@ func (s *shelf) reject(r Rejection, doc *plan.Document) {
 		r.Since = s.now
 	}
 	n := &rejected{Rejection: r, doc: doc}
-	// What another replica, maybe of another version, says of this edit stands,
-	// unless it has changed.
-	n.changed = !told || again && (old.changed || !slices.Equal(old.Problems, r.Problems))
+	// What another replica, maybe of another version, says of this edit stands: one
+	// that accepts it removes what was written here, and two that write in turn
+	// would never end. Only other problems are worth another word.
+	n.changed = !told
+	if again {
+		n.changed = old.changed || !slices.Equal(old.Problems, r.Problems)
+	}
+	n.changed = n.changed && (!told || !slices.Equal(stored.Problems, r.record().Problems))
 	s.rejected[id] = n
 	s.owed[id] = true
 	if again {

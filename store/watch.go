@@ -200,16 +200,16 @@ func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, 
 			if q.silentFor(silence) {
 				return fmt.Errorf("%w for %v", errSilent, silence)
 			}
-			if err := w.ask(ctx, watch); err != nil {
+			if err := ask(ctx, watch, maxHold); err != nil {
 				return err
 			}
 		case <-late.C:
 			q.poke()
 		case <-q.wake:
-			if ask, rest := q.incomplete(maxHold); rest > 0 {
+			if again, rest := q.incomplete(maxHold); rest > 0 {
 				late.Reset(min(rest, askEvery))
-				if ask {
-					if err := w.ask(ctx, watch); err != nil {
+				if again {
+					if err := ask(ctx, watch, rest); err != nil {
 						return err
 					}
 				}
@@ -229,11 +229,13 @@ func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, 
 	}
 }
 
-// ask asks for word of how far the watches are. The answer comes through them.
-func (w *watcher) ask(ctx context.Context, watch clientv3.Watcher) error {
-	ask, cancel := context.WithTimeout(ctx, or(w.progress, progressEvery))
+// ask asks for word of how far the watches are. The answer comes through them. A
+// stream that is being opened anew takes no question; nothing that has arrived waits
+// for it longer than limit.
+func ask(ctx context.Context, watch clientv3.Watcher, limit time.Duration) error {
+	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := watch.RequestProgress(ask)
+	err := watch.RequestProgress(bounded)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("request progress: %w", err)
 	}

@@ -137,7 +137,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		s.counter(c.refusals, n, key.App, key.Plan, key.Limit)
 	}
 	for _, cause := range quota.Causes() { // also those that never happened
-		s.counter(c.overshoot, r.Decider.Overshoot[cause], string(cause))
+		units := r.Decider.Overshoot[cause]
+		if cause == quota.ReplicaLost {
+			units += r.Keeper.LostUnits
+		}
+		s.counter(c.overshoot, units, string(cause))
 	}
 	s.counter(c.evicted, r.Decider.Evicted)
 	for end, n := range map[string]uint64{"gone": r.Envoy.Gone, "malformed": r.Envoy.Malformed, "panic": r.Envoy.Panics} {

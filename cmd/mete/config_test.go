@@ -292,6 +292,23 @@ func TestConfigPrintMasksSecrets(t *testing.T) {
 	}
 }
 
+// A secret that makes an endpoint unreadable is a secret all the same.
+func TestConfigPrintMasksSecretsOfBadEndpoints(t *testing.T) {
+	for _, endpoint := range []string{
+		"https://root:hun%zzter2@etcd:2379", "https://root:hun#ter2@etcd:2379", "root:hunter2@etcd:2379",
+		"https://root:1/hunter2@etcd:2379", "https://root:hun@ter2@etcd:2379", "https://etcd:2379,https://root:hun%zzter2@etcd:2379",
+	} {
+		_, out, errs := runMete(map[string]string{"METE_ETCD_ENDPOINTS": endpoint}, "config", "print")
+		if strings.Contains(out+errs, "ter2") || strings.Contains(out+errs, "root") || !strings.Contains(out, "****@etcd:2379") {
+			t.Errorf("%s: %s%s", endpoint, out, errs)
+		}
+	}
+	_, out, _ := runMete(map[string]string{"METE_ETCD_ENDPOINTS": "unix:///run/a@b", "METE_NAME": "a@b"}, "config", "print")
+	if !strings.Contains(out, "unix:///run/a@b") || !strings.Contains(out, "name: a@b") {
+		t.Errorf("what is no secret is masked: %s", out)
+	}
+}
+
 func TestConfigPrint(t *testing.T) {
 	vars := map[string]string{"METE_NAME": "n1", "METE_ETCD_ENDPOINTS": "http://a:1,http://b:1"}
 	code, out, errs := runMete(vars, "config", "print", "--drain-delay=7s")
@@ -341,6 +358,7 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
+// The word for a build without a version is metectl's.
 func TestVersion(t *testing.T) {
 	code, out, _ := runMete(nil, "version")
 	if code != 0 || !strings.HasPrefix(out, "mete ") {
@@ -348,7 +366,7 @@ func TestVersion(t *testing.T) {
 	}
 	code, out, _ = runMete(nil, "version", "-o", "json")
 	var b buildInfo
-	if err := json.Unmarshal([]byte(out), &b); code != 0 || err != nil || b.Version == "" || b.Go == "" {
+	if err := json.Unmarshal([]byte(out), &b); code != 0 || err != nil || b.Version == "" || strings.ContainsAny(b.Version, "()") || b.Go == "" {
 		t.Errorf("code %d, %q, %v", code, out, err)
 	}
 }

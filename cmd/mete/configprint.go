@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,7 +52,7 @@ func printYAML(w io.Writer, s settings) error {
 	for _, one := range allSettings() {
 		key := &yaml.Node{Kind: yaml.ScalarNode, Value: one.name}
 		value := &yaml.Node{}
-		if err := value.Encode(shown(one.in(&s.config))); err != nil {
+		if err := value.Encode(one.shown(&s.config)); err != nil {
 			return err
 		}
 		comment := "# " + string(s.origin[one.name])
@@ -83,7 +83,7 @@ func printJSON(w io.Writer, s settings) error {
 	}
 	all := map[string]entry{}
 	for _, one := range allSettings() {
-		all[one.name] = entry{shown(one.in(&s.config)), s.origin[one.name]}
+		all[one.name] = entry{one.shown(&s.config), s.origin[one.name]}
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
@@ -91,10 +91,14 @@ func printJSON(w io.Writer, s settings) error {
 	return enc.Encode(all)
 }
 
-// shown returns what p points to as people may see it: durations as they are
-// written, passwords masked.
-func shown(p any) any {
-	switch p := p.(type) {
+// shown returns the setting as people may see it: durations as they are written,
+// passwords masked.
+func (s setting) shown(c *config) any {
+	mask := func(text string) string { return text }
+	if s.name == "etcd-endpoints" {
+		mask = maskEndpoint
+	}
+	switch p := s.in(c).(type) {
 	case *string:
 		return mask(*p)
 	case *int:
@@ -113,13 +117,21 @@ func shown(p any) any {
 	return nil
 }
 
-// mask hides the user and password of a URL. No other setting is a secret:
+// maskEndpoint hides the user and password of an endpoint, also of one that is no
+// URL: a password with odd characters makes it so. No other setting is a secret:
 // secrets are in files, and the settings are the files' names.
-func mask(text string) string {
-	u, err := url.Parse(text)
-	if err != nil || u.User == nil {
+func maskEndpoint(text string) string {
+	scheme, rest, found := strings.Cut(text, "://")
+	if !found || strings.ContainsAny(scheme, ":/@") {
+		found, rest = false, text
+	}
+	at := strings.LastIndexByte(rest, '@')
+	if at < 0 || strings.HasPrefix(rest, "/") { // a path has no user
 		return text
 	}
-	u.User = nil
-	return u.Scheme + "://****@" + u.String()[len(u.Scheme)+len("://"):]
+	rest = "****@" + rest[at+1:]
+	if !found {
+		return rest
+	}
+	return scheme + "://" + rest
 }

@@ -16,8 +16,10 @@ import (
 )
 
 const (
-	// gracefulFor is how long requests under way are waited for at a stop.
-	gracefulFor = 20 * time.Second
+	// gracefulFor is how long requests under way are waited for at a stop. None
+	// takes a second; with the rest of a stop it must fit into the 30 s that
+	// Kubernetes grants.
+	gracefulFor = 10 * time.Second
 	// httpGracefulFor is the same for the short answers of the HTTP listeners.
 	httpGracefulFor = 2 * time.Second
 )

@@ -13,6 +13,7 @@ import (
 	"github.com/meteproject/mete/authz"
 	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/store"
 	"github.com/meteproject/mete/store/storetest"
 )
 
@@ -45,6 +46,43 @@ func TestOvershoot_A50_OneClosedList(t *testing.T) {
 	slices.Sort(coded)
 	if !slices.Equal(counted, coded) {
 		t.Errorf("counted %q\n  coded %q", counted, coded)
+	}
+}
+
+// What a keeper may have lost with an incarnation is counted as that cause (A45).
+func TestOvershoot_A45_A50_LostUnitsAreCounted(t *testing.T) {
+	t.Parallel()
+	m := newMetrics()
+	m.registry.MustRegister(newCollector(func() readings { return readings{Keeper: quota.KeeperStats{LostUnits: 7}} }))
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, series := range f.GetMetric() {
+			if f.GetName() != "mete_overshoot_units_total" {
+				continue
+			}
+			cause, got, want := series.GetLabel()[0].GetValue(), series.GetCounter().GetValue(), 0.0
+			if cause == string(quota.ReplicaLost) {
+				want = 7
+			}
+			if got != want {
+				t.Errorf("%s: got %v, want %v", cause, got, want)
+			}
+		}
+	}
+}
+
+// The longest stop is what mete serve --help promises.
+func TestStop_TakesAtMostWhatHelpSays(t *testing.T) {
+	t.Parallel()
+	longest := gracefulFor + 2*httpGracefulFor + settleFor + store.LeaveTimeout + flushFor
+	if spare := time.Second; longest+spare > 25*time.Second {
+		t.Errorf("a stop may take %v", longest)
+	}
+	if help := serveCommand(env(nil)).Long; !strings.Contains(help, "up to 25 s more") {
+		t.Errorf("help says %s", help)
 	}
 }
 

@@ -540,6 +540,30 @@ func TestServeTLS(t *testing.T) {
 	}
 }
 
+// TestStopWithoutEtcd: what was used can be reported to nobody. Neither that nor the
+// replica's keys hold up a stop for long, and it says what was not settled.
+func TestStopWithoutEtcd(t *testing.T) {
+	t.Parallel()
+	s, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), ClientURL: "127.0.0.1:0", Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	putDocuments(t, s.Client())
+	r := start(t, "--etcd-endpoints=http://"+s.Endpoint(), "--drain-delay=0")
+	conn := connect(t, r.addresses(t).GRPC)
+	defer func() { _ = conn.Close() }()
+	eventually(t, "an admitted request", func() bool { return admits(t, conn, "org:acme") })
+	s.Close()
+	began := time.Now()
+	if err := r.stop(t); err == nil || !strings.Contains(err.Error(), "settle 1 of 1 purses") {
+		t.Errorf("stop: %v", err)
+	}
+	if took, want := time.Since(began), settleFor+store.LeaveTimeout+5*time.Second; took > want {
+		t.Errorf("stopped after %v, want at most %v", took, want)
+	}
+}
+
 // TestSecondSignal: the second one ends the process at once.
 func TestSecondSignal(t *testing.T) {
 	defer goleak.VerifyNone(t)

@@ -31,8 +31,8 @@ func build() buildInfo {
 	if b.Version == "" {
 		b.Version = info.Main.Version
 	}
-	if b.Version == "" {
-		b.Version = "(devel)"
+	if b.Version == "" || b.Version == "(devel)" {
+		b.Version = "devel" // metectl's word
 	}
 	for _, s := range info.Settings {
 		switch s.Key {

@@ -46,3 +46,18 @@ func parseSpan(s string) (time.Duration, error) {
 	}
 	return span + rest, nil
 }
+
+// spanText writes a span of whole milliseconds as documents do: 1m, 1h30m, 1d.
+func spanText(d time.Duration) string {
+	text := ""
+	for _, unit := range []struct {
+		name string
+		is   time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
+		if n := d / unit.is; n > 0 {
+			text += strconv.FormatInt(int64(n), 10) + unit.name
+			d -= n * unit.is
+		}
+	}
+	return text
+}

@@ -163,14 +163,10 @@ func kindWord(k plan.LimitKind) string {
 
 // pace is a rate in words: 300 per 1m.
 func pace(l *plan.EffectiveLimit) string {
-	window := strings.TrimSuffix(strings.TrimSuffix(l.Window.String(), "0s"), "0m")
-	if window == "" || l.Window < time.Minute {
-		window = l.Window.String()
-	}
 	if l.Unlimited {
 		return "unlimited"
 	}
-	text := grouped(l.Amount) + " per " + window
+	text := grouped(l.Amount) + " per " + spanText(l.Window)
 	if l.Burst != l.Amount {
 		text += ", burst " + grouped(l.Burst)
 	}

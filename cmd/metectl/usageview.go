@@ -49,10 +49,8 @@ func (r usageReport) table(now time.Time) *table {
 	if path {
 		head = append([]string{"NODE"}, head...)
 	}
-	t := newTable(head...)
-	for i := len(head) - 6; i < len(head)-2; i++ {
-		t.right[i] = true
-	}
+	first := len(head) - 6 // USED
+	t := newTable(head...).alignRight(first, first+1, first+2, first+3)
 	for _, l := range r.Limits {
 		row := []string{l.Name, l.Kind, l.Unit, shown(l.Used), shown(l.Leased), "unlimited", l.percent(), l.state(), l.resets(now)}
 		if l.Amount != nil {

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/meteproject/mete/plan"
 )
 
 func TestUsageTable(t *testing.T) {
@@ -42,6 +44,19 @@ func TestGrouped(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567", 999_999_999_999_999: "999,999,999,999,999"} {
 		if got := grouped(n); got != want {
 			t.Errorf("grouped(%d) = %s; want %s", n, got, want)
+		}
+	}
+}
+
+func TestPace_SaysTheWindowAsDocumentsDo(t *testing.T) {
+	for window, want := range map[time.Duration]string{
+		time.Second: "5 per 1s", 10 * time.Second: "5 per 10s", 1500 * time.Millisecond: "5 per 1s500ms", time.Minute: "5 per 1m",
+		90 * time.Second: "5 per 1m30s", 10 * time.Minute: "5 per 10m", time.Hour: "5 per 1h", 20 * time.Hour: "5 per 20h",
+		90 * time.Minute: "5 per 1h30m", time.Hour + time.Second: "5 per 1h1s", 24 * time.Hour: "5 per 1d", 30 * 24 * time.Hour: "5 per 30d",
+		100 * time.Millisecond: "5 per 100ms", 36 * time.Hour: "5 per 1d12h",
+	} {
+		if got := pace(&plan.EffectiveLimit{Limit: plan.Limit{Amount: 5, Burst: 5, Window: window}}); got != want {
+			t.Errorf("pace of %s = %q; want %q", window, got, want)
 		}
 	}
 }

@@ -13,9 +13,10 @@ import (
 // versionInfo is what `metectl version -o json` prints.
 type versionInfo struct {
 	Version    string `json:"version"`
-	Revision   string `json:"revision,omitempty"`
+	Commit     string `json:"commit,omitempty"`
 	Modified   bool   `json:"modified,omitempty"` // built from a changed tree
 	Go         string `json:"go"`
+	Platform   string `json:"platform"`
 	APIVersion string `json:"api_version"`
 }
 
@@ -29,25 +30,25 @@ func (c *cli) versionCommand() *cobra.Command {
 			if c.output != "table" {
 				return c.writeAs(v, nil)
 			}
-			_, err := fmt.Fprintf(c.stdout, "metectl %s (%s, documents %s)\n", v.Version, v.Go, v.APIVersion)
+			_, err := fmt.Fprintf(c.stdout, "metectl %s (%s, %s, documents %s)\n", v.Version, v.Go, v.Platform, v.APIVersion)
 			return err
 		},
 	}
 }
 
 func readVersion() versionInfo {
-	v := versionInfo{Version: "devel", Go: runtime.Version(), APIVersion: plan.APIVersion}
+	v := versionInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, APIVersion: plan.APIVersion}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
 	}
-	if m := info.Main.Version; m != "" && m != "(devel)" {
+	if m := info.Main.Version; m != "" {
 		v.Version = m
 	}
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
-			v.Revision = s.Value
+			v.Commit = s.Value
 		case "vcs.modified":
 			v.Modified = s.Value == "true"
 		}

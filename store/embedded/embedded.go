@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -47,7 +48,7 @@ type Server struct {
 	client *clientv3.Client
 	log    *zaplog.Core
 	lock   *os.File
-	grpc   *grpc.Server // of clients in other processes
+	grpc   atomic.Pointer[grpc.Server] // of clients in other processes; etcd sets it
 
 	close sync.Once
 }
@@ -141,7 +142,7 @@ func (s *Server) config(cfg Config) (*embed.Config, error) {
 	c.SnapshotCount, c.SnapshotCatchUpEntries = 2000, 1000
 	c.BootstrapDefragThresholdMegabytes = 100
 	c.LogLevel = "error"
-	c.ServiceRegister = func(g *grpc.Server) { s.grpc = g }
+	c.ServiceRegister = s.grpc.Store
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(s.log.Logger())
 	return c, nil
 }
@@ -208,8 +209,8 @@ func (s *Server) stop() {
 		return
 	case <-time.After(patience):
 	}
-	if s.grpc != nil {
-		s.grpc.Stop()
+	if g := s.grpc.Load(); g != nil {
+		g.Stop()
 	}
 	<-done
 }
