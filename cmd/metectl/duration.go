@@ -56,7 +56,7 @@ func spanText(d time.Duration) string {
 	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
 		if n := d / unit.is; n > 0 {
 			text += strconv.FormatInt(int64(n), 10) + unit.name
-			d -= n * unit.is
+			d %= unit.is
 		}
 	}
 	return text

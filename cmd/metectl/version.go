@@ -37,12 +37,12 @@ func (c *cli) versionCommand() *cobra.Command {
 }
 
 func readVersion() versionInfo {
-	v := versionInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, APIVersion: plan.APIVersion}
+	v := versionInfo{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, APIVersion: plan.APIVersion}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
 	}
-	if m := info.Main.Version; m != "" {
+	if m := info.Main.Version; m != "" && m != "(devel)" {
 		v.Version = m
 	}
 	for _, s := range info.Settings {
