@@ -43,7 +43,7 @@ func (o Outcome) Admits() bool {
 	return false
 }
 
-// Word returns the word for o in refusal bodies and metrics (standards.md 1.3).
+// Word returns the word for o in refusal bodies and metrics.
 func (o Outcome) Word() string {
 	switch o {
 	case RateLimited:

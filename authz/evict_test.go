@@ -47,7 +47,7 @@ func TestDecide_R31_ANodeOutlivesItsClosedPurses(t *testing.T) {
 }
 
 // An answer that is refused after the window of the request is over tells to come
-// again at once, not never (standards.md 1.4).
+// again at once, not never.
 func TestDecide_A4_A17_ARefusalOfTheLastWindowCanBeRetried(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -65,8 +65,8 @@ func TestAdmitted(t *testing.T) {
 	}
 }
 
-// overwrites checks that each option replaces, in all readings (envoy-observed.md
-// 1.1, 1.4; C131).
+// overwrites checks that each option replaces, in all readings of
+// all versions of Envoy (C131).
 func overwrites(tb testing.TB, options []*corev3.HeaderValueOption) {
 	tb.Helper()
 	for _, o := range options {
@@ -148,8 +148,7 @@ func TestDeniedStatuses(t *testing.T) {
 	}
 }
 
-// The refusal of standards.md 1.3, byte for byte, with the quota that document 004
-// has among the details (C46).
+// A whole refusal, byte for byte, with the quota among its details (C46).
 func TestDeniedFull(t *testing.T) {
 	a := app()
 	a.Headers.XQuota = true

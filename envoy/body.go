@@ -54,7 +54,7 @@ func (a *answer) short(b []byte) []byte {
 	return b
 }
 
-// envelope appends the members that document 004 fixes.
+// envelope appends the members of the envelope form (C46).
 func (a *answer) envelope(b []byte) []byte {
 	b = append(member(b, "success"), "false"...)
 	b = memberText(b, "code", a.code())
@@ -144,7 +144,7 @@ func (a *answer) violated(b []byte) []byte {
 	return append(b, ']')
 }
 
-// details appends what document 004 wants to know of the limit that refused.
+// details appends what the envelope form tells of the limit that refused (C46).
 func (a *answer) details(b []byte) []byte {
 	l := a.worst()
 	if l == nil {

@@ -129,7 +129,7 @@ func TestReadCheckRawHeaders(t *testing.T) {
 	}
 }
 
-// A header byte that is not UTF-8 must not void the check (envoy-observed.md 2.1).
+// A header byte that is not UTF-8 must not void the check.
 func TestReadCheckNotUTF8(t *testing.T) {
 	b := bytes.Replace(mustMarshal(t, fullCheck(t)), []byte("k_1"), []byte("k\xff1"), 1)
 	if err := proto.Unmarshal(b, &authv3.CheckRequest{}); err == nil {

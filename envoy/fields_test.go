@@ -37,7 +37,7 @@ func session(left int64, reset time.Duration) []authz.LimitState {
 	}}
 }
 
-// examples are the worked ones of standards.md 1.2.
+// examples are worked ones of the draft's fields.
 func examples(tb testing.TB) map[string]fieldCase {
 	tb.Helper()
 	soft := quota("automation_calls", 30000, plan.DefaultUnit, plan.Every)

@@ -26,8 +26,7 @@ const (
 
 // grpcHeaders appends what makes Envoy's reply to a gRPC caller a proper status:
 // without grpc-status Envoy would send UNAVAILABLE, which clients retry. The code
-// in the details is the same, or grpc-go would report INTERNAL (envoy-observed.md
-// 1.2).
+// in the details is the same, or grpc-go would report INTERNAL.
 func (a *answer) grpcHeaders(b []byte, to headerList, st statuses) []byte {
 	b = putInt(b, to, "grpc-status", int64(st.grpc))
 	a.scratch2 = a.grpcStatus(a.scratch2[:0], st)

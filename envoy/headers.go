@@ -24,7 +24,7 @@ type headerList struct {
 
 // putHeader appends a header. Envoy's versions disagree on which of append and
 // append_action counts, so an option has both; and they read value only, never
-// raw_value (envoy-observed.md 1.4).
+// raw_value (seen with Envoy 1.40).
 func putHeader(b []byte, to headerList, name, value string) []byte {
 	b, o := openHeader(b, to, name)
 	b = append(b, value...)

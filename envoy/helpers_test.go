@@ -67,7 +67,7 @@ func refusal(o authz.Outcome, a *plan.App, worst int, limits ...authz.LimitState
 	return d
 }
 
-// monthly is the example of standards.md 1.3: 1,000 of 1,000 in December.
+// monthly is a quota that is used up: 1,000 of 1,000 in December.
 func monthly(tb testing.TB) authz.LimitState {
 	tb.Helper()
 	l := quota("monthly", 1000, plan.DefaultUnit, plan.CalendarMonth)

@@ -15,7 +15,8 @@ type LeaseRule struct {
 	UsableFor   time.Duration // age from which a lease is not spent from (A31)
 }
 
-// DefaultLeaseRule returns the rule of document 000.
+// DefaultLeaseRule returns the rule that holds where a plan says nothing (A21 to A23,
+// A28, A29, A31).
 func DefaultLeaseRule() LeaseRule {
 	return LeaseRule{
 		First: 10, MaxShare: 1000, Demand: 10 * time.Second,

@@ -136,7 +136,7 @@ func TestWindowLength(t *testing.T) {
 		{quota.Year, "UTC", "2027-06-01T00:00:00Z", 31_536_000},
 		{quota.Day, "Europe/Berlin", "2026-10-25T12:00:00Z", 90_000},
 		{quota.Day, "Europe/Berlin", "2027-03-28T12:00:00Z", 82_800},
-		// The examples of standards.md 1.1, rule 8.
+		// True lengths, as RateLimit-Policy tells them in w.
 		{quota.Month, "Europe/Berlin", "2026-02-10T00:00:00Z", 2_419_200},
 		{quota.Month, "Europe/Berlin", "2026-03-10T00:00:00Z", 2_674_800},
 		{quota.Month, "Europe/Berlin", "2026-10-10T00:00:00Z", 2_682_000},

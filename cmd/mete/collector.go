@@ -169,7 +169,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s.gauge(c.replicas, float64(r.Replicas))
 }
 
-// outcomeLabel returns the word for o in metrics (standards.md 6.3).
+// outcomeLabel returns the word for o in metrics.
 func outcomeLabel(o authz.Outcome) string {
 	switch o {
 	case authz.Allowed:

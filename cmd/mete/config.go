@@ -10,7 +10,7 @@ import (
 //
 // Listen addresses may have port 0; the ports in use are in addresses.json.
 type config struct {
-	DataDir string `name:"data-dir" help:"directory of the embedded etcd, the journal and addresses.json"`
+	DataDir string `name:"data-dir" help:"directory of the embedded etcd and of addresses.json"`
 	Name    string `name:"name" help:"name of this replica, for people (default: the host name)"`
 
 	GRPCListen    string `name:"grpc-listen" help:"address of the gRPC API that Envoy calls"`

@@ -85,7 +85,7 @@ func TestTemplate_R21_BodyOfOnesOwn(t *testing.T) {
 	wantHeader(t, r, "RateLimit", `"hourly";r=0;t=`+wait)
 }
 
-// The body holds what document 004 names (C46), in its own envelope too.
+// The body holds what C46 names, in the envelope form too.
 func TestEnvelope_C46_QuotaAndRate(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, shared(t), "monthly: {kind: quota, amount: 3, reset: {calendar: month}}", "refusal: {body: envelope}")
@@ -116,7 +116,7 @@ func TestEnvelope_C46_QuotaAndRate(t *testing.T) {
 	}
 	var keys map[string]any
 	if err := json.Unmarshal([]byte(r.body), &keys); err != nil || len(keys) != 4 {
-		t.Errorf("members %v, want those of document 004 alone", keys)
+		t.Errorf("members %v, want those of the envelope alone", keys)
 	}
 }
 
