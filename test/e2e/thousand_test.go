@@ -29,7 +29,7 @@ spec: {time_zone: UTC, identity: {tenant: [{request_header: x-tenant}]}}
 
 // thousandWeights: requests of 1, 2, 3 and 7 units.
 const thousandWeights = `{apiVersion: mete/v1, kind: Routes, metadata: {name: thousand}, spec: {app: thousand, rules: [` +
-	`{match: {path: /2}, weight: 2}, {match: {path: /3}, weight: 3}, {match: {path: /7}, weight: 7}]}}`
+	`{name: two, match: {path: /2}, weight: 2}, {name: three, match: {path: /3}, weight: 3}, {name: seven, match: {path: /7}, weight: 7}]}}`
 
 // Two processes on one etcd, 1,000 units, random load from many callers: never one
 // unit over, and all of them of use (A34).
@@ -42,6 +42,7 @@ func TestTwoProcesses_A34_ThousandUnitsNoneOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = etcd.Close() }()
+	var puts []clientv3.Op // in one transaction: they come into force together
 	for key, text := range map[string]string{
 		"apps/thousand":       thousandDocuments,
 		"plans/thousand":      "{apiVersion: mete/v1, kind: Plan, metadata: {name: thousand}, spec: {limits: {monthly: {kind: quota, amount: 1000, on_unavailable: deny, reset: {calendar: year}}}}}",
@@ -49,9 +50,10 @@ func TestTwoProcesses_A34_ThousandUnitsNoneOver(t *testing.T) {
 		"tenants/org:t":       "{apiVersion: mete/v1, kind: Tenant, metadata: {name: \"org:t\"}, spec: {plan: thousand}}",
 		"tenants/org:warm-up": "{apiVersion: mete/v1, kind: Tenant, metadata: {name: \"org:warm-up\"}, spec: {plan: thousand}}",
 	} {
-		if _, err := etcd.Put(t.Context(), "/mete/v1/"+key, "# by hand\n"+text); err != nil {
-			t.Fatal(err)
-		}
+		puts = append(puts, clientv3.OpPut("/mete/v1/"+key, text))
+	}
+	if _, err := etcd.Txn(t.Context()).Then(puts...).Commit(); err != nil {
+		t.Fatal(err)
 	}
 	replicas := []authv3.AuthorizationClient{dialReplica(t, first), dialReplica(t, second)}
 	for _, r := range replicas {
@@ -65,7 +67,7 @@ func TestTwoProcesses_A34_ThousandUnitsNoneOver(t *testing.T) {
 		callers.Go(func() {
 			for range 150 {
 				units := []int64{1, 2, 3, 7}[rng.IntN(4)]
-				switch answer := ask(t, replicas[rng.IntN(2)], "org:t", fmt.Sprint("/", units)); answer {
+				switch answer, _ := ask(t, replicas[rng.IntN(2)], "org:t", fmt.Sprint("/", units)); answer {
 				case http.StatusOK:
 					admitted.Add(units)
 				case http.StatusTooManyRequests:
@@ -110,8 +112,9 @@ func dialReplica(t *testing.T, m *rig.Mete) authv3.AuthorizationClient {
 	return authv3.NewAuthorizationClient(conn)
 }
 
-// ask sends a check and returns the HTTP status that Envoy would answer with.
-func ask(t *testing.T, c authv3.AuthorizationClient, tenant, path string) int {
+// ask sends a check and returns the HTTP status that Envoy would answer with, and
+// the name of the rule that the request was measured by.
+func ask(t *testing.T, c authv3.AuthorizationClient, tenant, path string) (status int, route string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -121,22 +124,26 @@ func ask(t *testing.T, c authv3.AuthorizationClient, tenant, path string) int {
 			Method: http.MethodGet, Path: path, Headers: map[string]string{"x-tenant": tenant},
 		}},
 	}})
+	route = r.GetDynamicMetadata().GetFields()["route"].GetStringValue()
 	switch {
 	case err != nil:
-		return http.StatusServiceUnavailable
+		return http.StatusServiceUnavailable, ""
 	case r.GetDeniedResponse() != nil:
-		return int(r.GetDeniedResponse().GetStatus().GetCode())
+		return int(r.GetDeniedResponse().GetStatus().GetCode()), route
 	}
-	return http.StatusOK
+	return http.StatusOK, route
 }
 
 // awaitTenant returns once a replica knows a tenant and what its requests cost.
 func awaitTenant(t *testing.T, c authv3.AuthorizationClient, tenant string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ask(t, c, tenant, "/7") != http.StatusOK; {
-		if time.Now().After(deadline) {
-			t.Fatal("documents are not in force")
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		status, route := ask(t, c, tenant, "/7")
+		if status == http.StatusOK && route == "seven" {
+			return
 		}
-		time.Sleep(10 * time.Millisecond)
+		if time.Now().After(deadline) {
+			t.Fatalf("documents are not in force: %d by route %q", status, route)
+		}
 	}
 }
