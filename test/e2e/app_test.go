@@ -96,7 +96,7 @@ func (a *app) await(t *testing.T) {
 // was written after them.
 func (a *app) awaitRoutes(t *testing.T) {
 	t.Helper()
-	late := a.key + "_late"
+	late := fmt.Sprint(a.key, "_late", apps.Add(1)) // one that no earlier call has put into force
 	a.put(t, map[string]string{
 		"credentials/" + hash(late): document("Credential", hash(late), "  tenant: "+a.tenant+"-probe"),
 	})

@@ -81,7 +81,7 @@ func TestOverrides_P50_Patterns(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, shared(t), "hourly: {kind: rate, amount: 100, window: 1h}")
 	wantHeader(t, a.admit(t, 1), "RateLimit-Policy", `"hourly";q=100;w=3600`)
-	more := "\n  overrides:\n    - {tenants: [\"org:*-" + a.name[len(a.name)-1:] + "\"], limits: {hourly: {amount: 200}}, reason: a deal}"
+	more := "\n  overrides:\n    - {tenants: [\"org:*" + a.name[strings.LastIndex(a.name, "-"):] + "\"], limits: {hourly: {amount: 200}}, reason: a deal}"
 	a.put(t, map[string]string{"plans/" + a.name: strings.TrimSpace(a.plan("hourly: {kind: rate, amount: 100, window: 1h}")) + more + "\n"})
 	a.awaitRoutes(t)
 	wantHeader(t, a.admit(t, 1), "RateLimit-Policy", `"hourly";q=200;w=3600`)
