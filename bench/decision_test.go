@@ -31,17 +31,9 @@ spec:
     monthly: {kind: quota, amount: 900000000000000, reset: {calendar: month}}
 `
 
-// unguarded is a store that knows of no documents.
-type unguarded struct{ quota.Store }
-
-func (u unguarded) Apply(ctx context.Context, op quota.Operation) (quota.Result, error) {
-	op.Guards = nil
-	return u.Store.Apply(ctx, op)
-}
-
 func runKeeper(b *testing.B) *quota.Keeper {
 	b.Helper()
-	k := quota.NewKeeper(quota.KeeperConfig{Store: unguarded{&storetest.Memory{}}, Now: time.Now}, "r1")
+	k := quota.NewKeeper(quota.KeeperConfig{Store: storetest.Unguarded(&storetest.Memory{}), Now: time.Now}, "r1")
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = k.Run(ctx) }()

@@ -37,19 +37,11 @@ spec:
 {apiVersion: mete/v1, kind: Credential, metadata: {name: "HASH"}, spec: {tenant: "org:acme"}}
 `
 
-// unguarded is a store that knows of no documents.
-type unguarded struct{ accounts.Store }
-
-func (u unguarded) Apply(ctx context.Context, op accounts.Operation) (accounts.Result, error) {
-	op.Guards = nil
-	return u.Store.Apply(ctx, op)
-}
-
 // BenchmarkCheckDecided is all that mete does for an ext_authz call but HTTP/2:
 // decode, decide by two buckets and a purse, encode.
 func BenchmarkCheckDecided(b *testing.B) {
 	const apiKey = "mk_0123456789abcdefghijklmnopqrstuv"
-	keeper := accounts.NewKeeper(accounts.KeeperConfig{Store: unguarded{&storetest.Memory{}}, Now: time.Now}, "r1")
+	keeper := accounts.NewKeeper(accounts.KeeperConfig{Store: storetest.Unguarded(&storetest.Memory{}), Now: time.Now}, "r1")
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = keeper.Run(ctx) }()

@@ -177,10 +177,12 @@ func TestApplyDocuments(t *testing.T) {
 	if err != nil || string(got.Text) != planText("p3", 1) || got.ModRevision == 0 {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if err := store.DeleteDocument(t.Context(), c, plan.KindPlan, "p3", got.ModRevision-1); err == nil {
+	gone := store.Change{Kind: plan.KindPlan, Name: "p3", ModRevision: got.ModRevision - 1}
+	if _, err := store.ApplyDocuments(t.Context(), c, []store.Change{gone}); err == nil {
 		t.Error("deleted at another revision")
 	}
-	if err := store.DeleteDocument(t.Context(), c, plan.KindPlan, "p3", got.ModRevision); err != nil {
+	gone.ModRevision++
+	if _, err := store.ApplyDocuments(t.Context(), c, []store.Change{gone}); err != nil {
 		t.Error(err)
 	}
 }

@@ -154,9 +154,6 @@ func ParseAccountKey(key string) (quota.Key, bool) {
 // UsedKey returns the key that exists once an app has recorded usage.
 func UsedKey(app string) string { return usedPrefix + escape(app) }
 
-// VersionKey returns the key whose revision raises the quota version of a tenant.
-func VersionKey(tenant string) string { return versionsPrefix + escape(tenant) }
-
 func liableKey(incarnation string) string  { return LiablePrefix + escape(incarnation) }
 func replicaKey(incarnation string) string { return ReplicasPrefix + escape(incarnation) }
 

@@ -107,12 +107,6 @@ func applyChanges(ctx context.Context, c clientv3.KV, changes []Change) (int64, 
 	return 0, fmt.Errorf("%s: %w", strings.Join(moved, "; "), ErrChanged)
 }
 
-// DeleteDocument deletes a document that is at modRevision.
-func DeleteDocument(ctx context.Context, c clientv3.KV, kind plan.Kind, name string, modRevision int64) error {
-	_, err := ApplyDocuments(ctx, c, []Change{{Kind: kind, Name: name, ModRevision: modRevision}})
-	return err
-}
-
 // GetDocument returns a document as it was written; ModRevision 0 if there is
 // none.
 func GetDocument(ctx context.Context, c clientv3.KV, kind plan.Kind, name string) (Stored, error) {
