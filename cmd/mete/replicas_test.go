@@ -78,6 +78,7 @@ func incarnationOf(t *testing.T, a addresses) string {
 
 func putDocuments(t *testing.T, etcd *clientv3.Client) {
 	t.Helper()
+	var puts []clientv3.Op // in one transaction: a tenant before its plan would be let on as if etcd were away
 	for key, text := range map[string]string{
 		store.DocumentKey(plan.KindApp, "api"): "apiVersion: mete/v1\nkind: App\nmetadata: {name: api}\n" +
 			"spec: {time_zone: Pacific/Kiritimati, identity: {tenant: [{request_header: x-org}]}}\n",
@@ -89,9 +90,10 @@ func putDocuments(t *testing.T, etcd *clientv3.Client) {
 		store.DocumentKey(plan.KindTenant, "org:split"): "apiVersion: mete/v1\nkind: Tenant\nmetadata: {name: \"org:split\"}\nspec: {plan: split}\n",
 		store.DocumentKey(plan.KindPlan, "bad"):         "apiVersion: mete/v1\nkind: Plan\nmetadata: {name: bad}\nspec: {limmits: {}}\n",
 	} {
-		if _, err := etcd.Put(t.Context(), key, text); err != nil {
-			t.Fatal(err)
-		}
+		puts = append(puts, clientv3.OpPut(key, text))
+	}
+	if _, err := etcd.Txn(t.Context()).Then(puts...).Commit(); err != nil {
+		t.Fatal(err)
 	}
 }
 
