@@ -44,6 +44,7 @@ type Lease struct {
 	ID      uint64 // the Seq of the operation that granted it
 	Units   int64
 	Version int64  // quota version of the terms it was made under; for people
+	Exact   bool   // counts as used when its holder is gone (Q45)
 	Unknown string // as Holder's; a string, so that leases can be compared
 }
 

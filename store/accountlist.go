@@ -12,7 +12,7 @@ import (
 
 // Read returns an account and its revision; 0 if nobody has used it.
 func (s *Accounts) Read(ctx context.Context, key quota.Key) (quota.Account, int64, error) {
-	r, err := s.kv.Get(ctx, AccountKey(key))
+	r, err := get(ctx, s.kv, AccountKey(key))
 	if err != nil {
 		return quota.Account{}, 0, fmt.Errorf("read %s: %w", AccountKey(key), err)
 	}
@@ -52,7 +52,7 @@ func (s *Accounts) List(ctx context.Context, tenants ...string) ([]Entry, error)
 				prefix := fmt.Sprintf("%s%02x/%s/", AccountsPrefix, half*128+hh, escape(tenant))
 				ops = append(ops, clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithRev(revision)))
 			}
-			r, err := s.kv.Txn(ctx).Then(ops...).Commit()
+			r, err := txn(ctx, s.kv, nil, ops, nil)
 			if err != nil {
 				return nil, fmt.Errorf("list accounts of %s: %w", tenant, err)
 			}

@@ -19,7 +19,7 @@ const tryTimeout = 120 * time.Millisecond
 
 // Accounts keeps accounts in etcd. It implements [quota.Store].
 type Accounts struct {
-	kv clientv3.KV
+	kv Doer
 	// Liable tells whether an incarnation may still hold units, as far as this
 	// process knows: [Members.Liable]. A wrong answer costs a round trip and
 	// nothing else. Nil: etcd is asked for each account.
@@ -30,8 +30,23 @@ type Accounts struct {
 
 var _ quota.Store = (*Accounts)(nil)
 
+// A Doer sends one request to etcd. [clientv3.KV] is one.
+type Doer interface {
+	Do(context.Context, clientv3.Op) (clientv3.OpResponse, error)
+}
+
+func get(ctx context.Context, kv Doer, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	r, err := kv.Do(ctx, clientv3.OpGet(key, opts...))
+	return r.Get(), err
+}
+
+func txn(ctx context.Context, kv Doer, compares []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	r, err := kv.Do(ctx, clientv3.OpTxn(compares, then, otherwise))
+	return r.Txn(), err
+}
+
 // NewAccounts returns the accounts of an etcd.
-func NewAccounts(kv clientv3.KV) *Accounts { return &Accounts{kv: kv} }
+func NewAccounts(kv Doer) *Accounts { return &Accounts{kv: kv} }
 
 // Forget drops what is remembered of the store: it is another one now.
 func (s *Accounts) Forget() { s.used.Clear() }
@@ -145,7 +160,7 @@ func (a *attempt) read(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	r, err := a.store.kv.Get(ctx, a.key, opts...)
+	r, err := get(ctx, a.store.kv, a.key, opts...)
 	if err != nil {
 		return err
 	}
@@ -191,7 +206,7 @@ func (a *attempt) findGone(ctx context.Context) error {
 	for _, id := range candidates {
 		ops = append(ops, clientv3.OpGet(liableKey(id), clientv3.WithKeysOnly(), clientv3.WithSerializable()))
 	}
-	r, err := a.store.kv.Txn(ctx).Then(ops...).Commit()
+	r, err := txn(ctx, a.store.kv, nil, ops, nil)
 	if err != nil {
 		return err
 	}
@@ -209,7 +224,7 @@ func (a *attempt) findGone(ctx context.Context) error {
 func (a *attempt) commit(ctx context.Context, t *transaction) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	r, err := a.store.kv.Txn(ctx).If(t.compares...).Then(t.then...).Else(t.reads()...).Commit()
+	r, err := txn(ctx, a.store.kv, t.compares, t.then, t.reads())
 	if err != nil {
 		a.unknown = a.unknown || t.writes && !definite(err)
 		return false, err

@@ -18,7 +18,7 @@ func encodeAccount(a quota.Account) ([]byte, error) {
 		mh := &metev1.Holder{Id: h.ID, Seq: h.Seq, Used: h.Used}
 		mh.ProtoReflect().SetUnknown(h.Unknown)
 		for _, l := range h.Leases {
-			ml := &metev1.Lease{Id: l.ID, Units: l.Units, Version: l.Version}
+			ml := &metev1.Lease{Id: l.ID, Units: l.Units, Version: l.Version, Exact: l.Exact}
 			ml.ProtoReflect().SetUnknown([]byte(l.Unknown))
 			mh.Leases = append(mh.Leases, ml)
 		}
@@ -42,7 +42,8 @@ func decodeAccount(b []byte) (quota.Account, error) {
 		h := quota.Holder{ID: mh.GetId(), Seq: mh.GetSeq(), Used: mh.GetUsed(), Unknown: mh.ProtoReflect().GetUnknown()}
 		for _, ml := range mh.GetLeases() {
 			h.Leases = append(h.Leases, quota.Lease{
-				ID: ml.GetId(), Units: ml.GetUnits(), Version: ml.GetVersion(), Unknown: string(ml.ProtoReflect().GetUnknown()),
+				ID: ml.GetId(), Units: ml.GetUnits(), Version: ml.GetVersion(), Exact: ml.GetExact(),
+				Unknown: string(ml.ProtoReflect().GetUnknown()),
 			})
 		}
 		a.Holders = append(a.Holders, h)

@@ -27,15 +27,15 @@ type header struct {
 // pageTimeout bounds one page: a member that hangs must not hang its reader.
 const pageTimeout = 10 * time.Second
 
-func page(ctx context.Context, kv clientv3.KV, from, to string, revision int64) (*clientv3.GetResponse, error) {
+func page(ctx context.Context, kv Doer, from, to string, revision int64) (*clientv3.GetResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	return kv.Get(ctx, from, clientv3.WithRange(to), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
+	return get(ctx, kv, from, clientv3.WithRange(to), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
 }
 
 // scan reads all keys of a span at one revision (0: the newest) and calls each
 // with them in order. It returns that revision.
-func scan(ctx context.Context, kv clientv3.KV, s span, revision int64, each func(*mvccpb.KeyValue)) (header, error) {
+func scan(ctx context.Context, kv Doer, s span, revision int64, each func(*mvccpb.KeyValue)) (header, error) {
 	return scanPages(ctx, kv, s, revision, func(kvs []*mvccpb.KeyValue) {
 		for _, k := range kvs {
 			each(k)
@@ -44,7 +44,7 @@ func scan(ctx context.Context, kv clientv3.KV, s span, revision int64, each func
 }
 
 // scanPages is scan for users that take many keys at once.
-func scanPages(ctx context.Context, kv clientv3.KV, s span, revision int64, each func([]*mvccpb.KeyValue)) (header, error) {
+func scanPages(ctx context.Context, kv Doer, s span, revision int64, each func([]*mvccpb.KeyValue)) (header, error) {
 	h := header{revision: revision}
 	for from := s.from; ; {
 		r, err := page(ctx, kv, from, s.to, h.revision)

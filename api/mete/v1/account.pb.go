@@ -160,7 +160,9 @@ type Lease struct {
 	Id    uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Units int64  `protobuf:"varint,2,opt,name=units,proto3" json:"units,omitempty"`
 	// Quota version of the terms it was made under.
-	Version       int64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	Version int64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// The units count as used when the holder is gone, and are not lent again.
+	Exact         bool `protobuf:"varint,4,opt,name=exact,proto3" json:"exact,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -216,6 +218,13 @@ func (x *Lease) GetVersion() int64 {
 	return 0
 }
 
+func (x *Lease) GetExact() bool {
+	if x != nil {
+		return x.Exact
+	}
+	return false
+}
+
 var File_mete_v1_account_proto protoreflect.FileDescriptor
 
 const file_mete_v1_account_proto_rawDesc = "" +
@@ -228,11 +237,12 @@ const file_mete_v1_account_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x12\n" +
 	"\x04used\x18\x03 \x01(\x03R\x04used\x12&\n" +
-	"\x06leases\x18\x04 \x03(\v2\x0e.mete.v1.LeaseR\x06leases\"G\n" +
+	"\x06leases\x18\x04 \x03(\v2\x0e.mete.v1.LeaseR\x06leases\"]\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\x03R\x05units\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\x03R\aversionB0Z.github.com/meteproject/mete/api/mete/v1;metev1b\x06proto3"
+	"\aversion\x18\x03 \x01(\x03R\aversion\x12\x14\n" +
+	"\x05exact\x18\x04 \x01(\bR\x05exactB0Z.github.com/meteproject/mete/api/mete/v1;metev1b\x06proto3"
 
 var (
 	file_mete_v1_account_proto_rawDescOnce sync.Once
