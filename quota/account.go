@@ -98,6 +98,10 @@ type Operation struct {
 	// Want asks for a lease of up to Want units and at least Min; 0 asks for
 	// none. Min is at least 1 where Want is not 0.
 	Want, Min int64
+	// Waiting is what requests wait for in all; 0: nobody waits. Where no more than
+	// ExactBelow is left, only so much is lent as they spend at once, and it counts as
+	// used should the holder be gone (Q45).
+	Waiting, ExactBelow int64
 
 	Ceiling  int64 // of used + leased
 	Replicas int   // live replicas, this one included; at least 1
@@ -135,9 +139,9 @@ type Result struct {
 //
 // A grant is at most what is left. It is also at most left / replicas / 2, so that
 // near the end all replicas get some, but never below Min if that much is left
-// (Q41). A holder
-// that is Gone is folded into the base with its use, and its leases are closed
-// (A33). An operation whose Seq the account has seen answers from the account and
+// (Q41). Where no more than ExactBelow is left it is what requests wait for, and an
+// exact lease (Q45). A holder that is Gone is folded into the base with its use, and
+// its leases are closed (A33), the exact ones as used. An operation whose Seq the account has seen answers from the account and
 // changes nothing.
 func Apply(a Account, op Operation) (Account, Result) {
 	i, known := a.find(op.Holder)
@@ -153,9 +157,9 @@ func Apply(a Account, op Operation) (Account, Result) {
 	h.Seq, h.Used = op.Seq, op.Used
 	h.Leases = keep(h.Leases, op.Hold, max(0, held-op.Used))
 	n.put(h)
-	granted := grant(op, op.Ceiling-n.Used()-n.Leased())
-	if granted > 0 {
-		h.Leases = append(h.Leases, Lease{ID: op.Seq, Units: granted, Version: op.Version})
+	left := op.Ceiling - n.Used() - n.Leased()
+	if granted := grant(op, left); granted > 0 {
+		h.Leases = append(h.Leases, Lease{ID: op.Seq, Units: granted, Version: op.Version, Exact: left <= op.ExactBelow})
 		n.put(h)
 	}
 	return n, n.result(op)
@@ -165,6 +169,12 @@ func Apply(a Account, op Operation) (Account, Result) {
 func grant(op Operation, left int64) int64 {
 	if op.Want <= 0 || left < op.Min {
 		return 0
+	}
+	if left <= op.ExactBelow {
+		if op.Waiting == 0 {
+			return 0
+		}
+		return max(op.Min, min(op.Waiting, left))
 	}
 	share := left / int64(max(1, op.Replicas)) / 2
 	return max(op.Min, min(op.Want, share))
@@ -202,6 +212,17 @@ func (a Account) result(op Operation) Result {
 	return r
 }
 
+// exact returns the units of the leases that count as used when h is gone.
+func (h Holder) exact() int64 {
+	var units int64
+	for _, l := range h.Leases {
+		if l.Exact {
+			units += l.Units
+		}
+	}
+	return units
+}
+
 func (h Holder) lease(id uint64) int64 {
 	for _, l := range h.Leases {
 		if l.ID == id {
@@ -223,13 +244,14 @@ func (a Account) find(id string) (int, bool) {
 	})
 }
 
-// without returns a copy of a with the holders gone folded into the base. The
+// without returns a copy of a with the holders gone folded into the base, with what
+// they used and what they held exactly. The
 // holder self is never folded: it is plainly there.
 func (a Account) without(gone []string, self string) Account {
 	n := Account{Base: a.Base, Unknown: a.Unknown, Holders: make([]Holder, 0, len(a.Holders)+1)}
 	for _, h := range a.Holders {
 		if h.ID != self && slices.Contains(gone, h.ID) {
-			n.Base += h.Used
+			n.Base += h.Used + h.exact()
 			continue
 		}
 		n.Holders = append(n.Holders, h)

@@ -22,8 +22,14 @@ type KeeperConfig struct {
 	// RefusalMemory is how long "nothing left" is remembered (A35): 10 s unless
 	// set, at most 60 s.
 	RefusalMemory time.Duration
-	// Parallel is how many operations may be under way at once: 64 unless set.
+	// Parallel is how many operations may be under way at once: 128 unless set, so
+	// that a store that takes 64 at a time always has the next ones.
 	Parallel int
+	// Board carries word between replicas about accounts with nothing left. Nil:
+	// a request is refused though other replicas hold units that they do not need.
+	Board Board
+	// Journal remembers use across a kill of this process. Nil: nothing does.
+	Journal Journal
 	// Gone is called when the store says that this replica's incarnation is not
 	// liable any more; SetHolder is expected to follow. May be nil.
 	Gone func(holder string)
@@ -47,6 +53,7 @@ type Keeper struct {
 	origin time.Time
 	live   atomic.Int64
 	away   atomic.Int64 // monotonic time until which the store counts as failing
+	learns atomic.Int64 // monotonic time until which no lease is asked for
 	stats  keeperStats
 
 	mu        sync.Mutex
@@ -59,6 +66,7 @@ type Keeper struct {
 	reviews   reviewHeap
 	inFlight  int
 	probeAt   int64
+	salt      uint64 // of the last purse
 
 	wakeUp chan struct{}
 }
@@ -74,8 +82,9 @@ func NewKeeper(cfg KeeperConfig, holder string) *Keeper {
 	if cfg.RefusalMemory <= 0 {
 		cfg.RefusalMemory = 10 * time.Second
 	}
+	cfg.RefusalMemory = min(cfg.RefusalMemory, time.Minute)
 	if cfg.Parallel <= 0 {
-		cfg.Parallel = 64
+		cfg.Parallel = 128
 	}
 	k := &Keeper{
 		cfg: cfg, origin: cfg.Now(), holder: holder,
@@ -115,7 +124,7 @@ func (k *Keeper) Open(key Key, window Window, terms *Terms, lock sync.Locker) *P
 		}
 		k.drop(p)
 	}
-	p := &Purse{key: key, window: window, keeper: k, mu: lock, terms: terms}
+	p := &Purse{key: key, window: window, keeper: k, mu: lock, terms: terms, salt: k.nextSalt()}
 	k.purses[key.account()] = p
 	return p
 }
@@ -152,8 +161,19 @@ func (k *Keeper) drop(p *Purse) {
 		return // another purse may have its place
 	}
 	p.gone = true
+	p.closeCell()
+	p.unfollow()
 	delete(k.purses, p.key.account())
 	k.forgotten = k.forgotten || p.seq > 0
+}
+
+// nextSalt returns what makes the jitter of a purse its own. The caller holds k's lock.
+func (k *Keeper) nextSalt() uint64 {
+	for _, b := range []byte(k.holder) {
+		k.salt = (k.salt ^ uint64(b)) * 1099511628211 // FNV: replicas differ by their names
+	}
+	k.salt++
+	return k.salt
 }
 
 // SetReplicas tells how many replicas are live, this one included.
@@ -241,8 +261,17 @@ func (k *Keeper) Away(now Instant) bool { return now.Mono < k.away.Load() }
 
 // AwayFor returns how long requests will go on not to wait; 0 if they do.
 func (k *Keeper) AwayFor(now Instant) time.Duration {
-	return time.Duration(max(0, k.away.Load()-now.Mono))
+	return time.Duration(max(0, k.away.Load()-now.Mono, k.learns.Load()-now.Mono))
 }
+
+// Learn makes the keeper ask for no lease for d: the store was restored, and does not
+// know what other replicas may still spend (P43). Use is reported meanwhile, and
+// requests are decided as if the store were away.
+func (k *Keeper) Learn(d time.Duration) {
+	k.learns.Store(k.now().Mono + int64(d))
+}
+
+func (k *Keeper) learning(now Instant) bool { return now.Mono < k.learns.Load() }
 
 // Fail records that the store did not answer a request in time.
 func (k *Keeper) Fail(now Instant) {
@@ -292,17 +321,19 @@ func (k *Keeper) perform(ctx context.Context, p *Purse) {
 	if now.Mono >= p.retryAt {
 		op = p.next(now, k)
 	}
+	wait := max(k.cfg.Wait, p.Wait())
 	p.mu.Unlock()
-	if op == nil || !k.call(ctx, p, op) {
+	if op == nil || !k.call(ctx, p, op, wait) {
 		k.holdBack(ctx, p)
 	}
+	k.sendRecall(ctx, p)
 	k.release(p)
 }
 
 // call does op and tells p what became of it. It tells whether p can go on at once:
 // not while its terms are old or this incarnation is lost.
-func (k *Keeper) call(ctx context.Context, p *Purse, op *Operation) (answered bool) {
-	res, err := k.apply(ctx, *op)
+func (k *Keeper) call(ctx context.Context, p *Purse, op *Operation, wait time.Duration) (answered bool) {
+	res, err := k.apply(ctx, *op, wait)
 	now := k.now()
 	k.count(op, res, err)
 	if errors.Is(err, ErrGone) {
@@ -318,8 +349,8 @@ func (k *Keeper) call(ctx context.Context, p *Purse, op *Operation) (answered bo
 	return !p.stale && !k.lostHolder()
 }
 
-func (k *Keeper) apply(ctx context.Context, op Operation) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, k.cfg.Wait)
+func (k *Keeper) apply(ctx context.Context, op Operation, wait time.Duration) (Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	return k.cfg.Store.Apply(ctx, op)
 }
@@ -328,7 +359,7 @@ func (k *Keeper) apply(ctx context.Context, op Operation) (Result, error) {
 // incarnation are out of date, until news had time to arrive. Then they look again.
 func (k *Keeper) holdBack(ctx context.Context, p *Purse) {
 	p.mu.Lock()
-	waiting := p.wait != nil
+	waiting := p.wait != nil && p.recall.until == 0
 	p.mu.Unlock()
 	if !waiting {
 		return

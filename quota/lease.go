@@ -13,6 +13,7 @@ type LeaseRule struct {
 	RenewAtUsed int64         // of the lease, in hundredths of a percent (A28)
 	RenewAfter  time.Duration // age at which a lease is renewed (A29)
 	UsableFor   time.Duration // age from which a lease is not spent from (A31)
+	ReportEvery time.Duration // how long use waits to be reported at most; 0: until the renewal (A47, C23)
 }
 
 // DefaultLeaseRule returns the rule that holds where a plan says nothing (A21 to A23,
@@ -93,6 +94,16 @@ func (d *demand) advance(second int64) {
 	for ; d.last < second; d.last++ {
 		d.slots[(d.last+1)%demandSlots] = 0
 	}
+}
+
+// lately returns the units of this second and the last one.
+func (d *demand) lately(now Instant) int64 {
+	if d.first == 0 {
+		return 0
+	}
+	second := now.second()
+	d.advance(second)
+	return d.slots[second%demandSlots] + d.slots[(second+demandSlots-1)%demandSlots]
 }
 
 // over returns the units that span of demand at the recent rate comes to.

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"errors"
+	"time"
 )
 
 // next returns the operation that p needs now, or nil. The caller holds p's lock.
@@ -12,11 +13,21 @@ func (p *Purse) next(now Instant, k *Keeper) *Operation {
 		p.reviewAt = 0
 	}
 	if p.op != nil {
+		p.askAgain(now)
 		return p.op
 	}
-	p.join(k.incarnation())
+	if p.recalling(now) {
+		return nil
+	}
+	p.join(now, k.incarnation())
+	p.dropHeld(now)
 	p.dropSpoiled(now)
+	p.giveUp(now)
 	want, least := p.wish(now)
+	p.returning = false
+	if p.following && p.need == 0 && !p.refused(now) {
+		p.unfollow()
+	}
 	p.dropSpoiled(now) // an empty lot is closed: nothing may be put back into it
 	if want == 0 && p.idle(now) {
 		p.lots, p.batch = nil, 0 // idle purses are closed, not renewed
@@ -28,37 +39,76 @@ func (p *Purse) next(now Instant, k *Keeper) *Operation {
 	}
 	op := &Operation{
 		Key: p.key, App: p.terms.App, Holder: p.holder, Seq: p.seq + 1,
-		Used: p.used, Hold: hold, Want: want, Min: least,
+		Used: p.used, Hold: hold, Want: want, Min: least, ExactBelow: p.terms.ExactBelow,
 		Ceiling: p.terms.Ceiling, Replicas: k.replicas(), Version: p.terms.Version,
 	}
 	if want > 0 {
 		op.Guards = p.terms.Guards
 	}
+	if p.wait != nil {
+		op.Waiting = max(least, p.needs-p.spendable(now))
+	}
 	if p.seq == 0 && !p.contacted && k.mayHaveForerunner() {
 		op.Seq, op.Want, op.Used, op.Hold, op.Guards = 0, 0, 0, nil, nil
 	}
-	p.op, p.opTerms, p.opAsked, p.doubt = op, p.terms, now, false
+	p.op, p.opTerms, p.opAsked, p.doubt, p.opOver = op, p.terms, now, p.maybe, p.over
 	return op
+}
+
+// askAgain makes of an operation of unknown outcome, which reports use that has waited
+// too long by now, the question whether it was applied: if it was not, that use is
+// dropped (A59).
+func (p *Purse) askAgain(now Instant) {
+	op := p.op
+	if op.Seq == 0 || !p.doubt || op.Used <= p.reported || p.heldTooLong(now) == 0 {
+		return
+	}
+	p.recount = op
+	p.op = &Operation{Key: op.Key, App: op.App, Holder: op.Holder, Ceiling: op.Ceiling, Replicas: op.Replicas}
+}
+
+// recounted goes on after the question of askAgain was answered. A late try that is
+// applied all the same changes nothing: the next operation has a higher number and
+// closes what it granted.
+func (p *Purse) recounted(now Instant, res Result) {
+	op := p.recount
+	p.op, p.recount, p.seq = nil, nil, op.Seq
+	p.maybe = res.Seq < op.Seq
+	if res.Seq > 0 {
+		p.know(now, res.Own)
+		p.others = res.Used - res.Own
+	}
+	p.contacted, p.lastContact = true, now
+	p.keeper.poke(p)
 }
 
 // join makes p count under the keeper's present incarnation. What the last one
 // reported stays where it was reported; only the rest goes on (design 6.4).
-func (p *Purse) join(holder string) {
+func (p *Purse) join(now Instant, holder string) {
 	if p.holder == holder {
 		return
 	}
-	if p.holder != "" {
-		p.used -= p.reported
-		p.others += p.reported
-		p.lots, p.batch = nil, 0
-		p.held, p.contacted = 0, false
+	if p.holder == "" {
+		p.holder = holder
+		return
 	}
+	p.closeCell()
+	for i := range p.marks {
+		p.marks[i].used -= p.reported
+	}
+	p.used -= p.reported
+	p.others += p.reported
+	p.lots, p.batch = nil, 0
+	p.held, p.contacted, p.maybe = 0, false, false
 	p.holder, p.seq, p.reported = holder, 0, 0
+	if p.used != 0 {
+		p.remember(now)
+	}
 }
 
 // wish returns how many units to ask for, and the least that is of use.
 func (p *Purse) wish(now Instant) (want, least int64) {
-	if p.closing || p.terms.Counts || p.stale {
+	if p.closing || p.terms.Counts || p.stale || p.returning && p.need == 0 || p.keeper.learning(now) {
 		return 0, 0
 	}
 	spendable := p.spendable(now)
@@ -76,13 +126,13 @@ func (p *Purse) wish(now Instant) (want, least int64) {
 
 // due tells whether the lease is to be renewed, by use or by age (A28, A29).
 func (p *Purse) due(now Instant) bool {
-	return p.renewable(now) || p.age(now) >= p.terms.Rule.RenewAfter
+	return p.renewable(now) || p.age(now) >= p.terms.Rule.RenewAfter-p.early
 }
 
 // idle tells whether p holds units that nobody has touched for as long as a lease
 // is renewed after.
 func (p *Purse) idle(now Instant) bool {
-	return !p.spent && p.need == 0 && len(p.lots) > 0 && p.age(now) >= p.terms.Rule.RenewAfter
+	return !p.spent && p.need == 0 && len(p.lots) > 0 && p.age(now) >= p.terms.Rule.RenewAfter-p.early
 }
 
 func (p *Purse) hold() []Lease {
@@ -105,7 +155,10 @@ func (p *Purse) plan(now Instant) {
 		return
 	}
 	from := max(p.filled.Mono, p.lastContact.Mono)
-	p.lookAt(max(from+int64(p.terms.Rule.RenewAfter), now.Mono+1))
+	p.lookAt(max(from+int64(p.terms.Rule.RenewAfter-p.early), now.Mono+1))
+	if p.used != p.reported {
+		p.planReport(now)
+	}
 }
 
 // lookAt plans a look at p, unless an earlier one is planned: that plans the next.
@@ -120,8 +173,11 @@ func (p *Purse) lookAt(at int64) {
 func (p *Purse) done(now Instant, res Result, err error) (failed bool) {
 	switch op := p.op; {
 	case err == nil && p.inquest != nil:
-		p.close(res)
+		p.close(now, res)
 		return false // the waiters are answered under the next holder
+	case err == nil && p.recount != nil:
+		p.recounted(now, res)
+		return false // they wait for the next operation
 	case err == nil && op.Seq == 0:
 		p.resume(now, res)
 	case err == nil:
@@ -139,7 +195,9 @@ func (p *Purse) done(now Instant, res Result, err error) (failed bool) {
 		p.wake()
 		return true
 	}
-	p.wake()
+	if p.recall.until == 0 {
+		p.wake()
+	}
 	return false
 }
 
@@ -149,7 +207,7 @@ func (p *Purse) done(now Instant, res Result, err error) (failed bool) {
 func (p *Purse) withdraw(op *Operation) {
 	p.stale = p.opTerms == p.terms
 	report := *op
-	report.Want, report.Min, report.Guards = 0, 0, nil
+	report.Want, report.Min, report.Waiting, report.Guards = 0, 0, 0, nil
 	p.op = &report
 }
 
@@ -169,13 +227,13 @@ func (p *Purse) inquire(op *Operation) {
 // not, the holder has been folded away, and nobody can tell whether its last report
 // was in time: then the higher of the last two counts as made, for use may be lost
 // with a replica (A45) but is never billed twice.
-func (p *Purse) close(res Result) {
+func (p *Purse) close(now Instant, res Result) {
 	if res.Seq == 0 {
 		unknown := max(0, p.inquest.Used-p.reported)
 		p.keeper.stats.lost.Add(unknown)
-		p.reported += unknown
+		p.know(now, p.reported+unknown)
 	} else {
-		p.reported = res.Own
+		p.know(now, res.Own)
 	}
 	p.op, p.inquest = nil, nil
 	p.keeper.poke(p)
@@ -196,15 +254,20 @@ func (p *Purse) notApplied(now Instant) {
 func (p *Purse) resume(now Instant, res Result) {
 	p.op, p.seq = nil, res.Seq
 	p.contacted, p.lastContact = true, now
+	for i := range p.marks {
+		p.marks[i].used += res.Own
+	}
 	p.used += res.Own
-	p.reported = res.Own
+	p.know(now, res.Own)
 	p.others = res.Used - res.Own
 	p.keeper.poke(p)
 }
 
 func (p *Purse) applied(now Instant, op *Operation, res Result) {
-	p.op, p.seq = nil, op.Seq
-	p.reported, p.held = res.Own, sum(op.Hold)+res.Granted
+	p.op, p.seq, p.doubt, p.maybe, p.suspect = nil, op.Seq, false, false, 0
+	p.held = sum(op.Hold) + res.Granted
+	p.know(now, res.Own)
+	p.settleExcess(res)
 	p.others = res.Used - res.Own
 	p.contacted, p.lastContact = true, now
 	if op.Want > 0 {
@@ -228,12 +291,24 @@ func (p *Purse) renewed(now Instant, op *Operation, res Result) {
 	for i := range p.lots {
 		p.lots[i].asked = p.opAsked
 	}
-	p.refusal, p.waiting = refusal{}, refusal{}
-	if res.Granted > 0 {
+	p.filled, p.spent, p.early = p.opAsked, false, p.jitter()
+	switch {
+	case res.Granted > 0:
+		p.refusal, p.waiting, p.recall.until = refusal{}, refusal{}, 0
 		p.lots = append(p.lots, lot{id: op.Seq, left: res.Granted, asked: p.opAsked})
-	} else {
-		p.refusal = refusal{at: now, left: max(0, res.Left), set: true}
+	case !p.mayRecall(now, op, res):
+		p.refuse(now, res.Left)
 	}
-	p.filled, p.spent = p.opAsked, false
 	p.batch = p.spendable(now)
+}
+
+// jitter returns how much before its time a grant is renewed: up to a tenth, so that
+// purses that were filled together are not renewed together for ever (P69).
+func (p *Purse) jitter() time.Duration {
+	most := int64(p.terms.Rule.RenewAfter / 10)
+	if most <= 0 {
+		return 0
+	}
+	p.salt = p.salt*6364136223846793005 + 1442695040888963407 // Knuth's generator
+	return time.Duration(int64(p.salt>>33) % most)
 }

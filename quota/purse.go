@@ -11,10 +11,15 @@ type Terms struct {
 	App     string
 	Amount  int64 // the quota
 	Ceiling int64 // admitted up to here: the amount, with its grace band
+	// ExactBelow is how much of the end of the amount is lent only as it is spent
+	// (Q45).
+	ExactBelow int64
 	// Counts says that the limit only counts: everything is admitted, and no
 	// lease is needed (A5).
 	Counts bool
 	Rule   LeaseRule
+	Wait   time.Duration // for a lease at most; 0: as long as the keeper says (C21)
+	Cap    Cap           // of what is let on while the store is away
 	// Version is the quota version, Void the part of it that was raised to void
 	// leases.
 	Version, Void int64
@@ -24,7 +29,8 @@ type Terms struct {
 // worth tells whether a lease made under o is worth the same under t. Terms that
 // differ in guards alone are: an edited comment closes no lease (case C019).
 func (t *Terms) worth(o *Terms) bool {
-	return t.Amount == o.Amount && t.Ceiling == o.Ceiling && t.Counts == o.Counts && t.Rule == o.Rule && t.Void == o.Void
+	return t.Amount == o.Amount && t.Ceiling == o.Ceiling && t.Counts == o.Counts && t.Rule == o.Rule &&
+		t.ExactBelow == o.ExactBelow && t.Void == o.Void
 }
 
 // A Verdict is what a purse says of a charge.
@@ -49,6 +55,15 @@ type Purse struct {
 	terms *Terms
 	lots  []lot // oldest first
 	used  int64 // cumulative, under holder
+	marks []mark
+	cell  Cell // nil: nothing to be remembered yet
+
+	over, opOver excess // as it is, and as the operation under way reports it
+	suspect      int64  // spent from leases since terms may have changed unheard
+	outage       outage
+	recall       recall
+	following    bool // the board tells of the account's changes
+	returning    bool // another replica has asked for what is not needed
 
 	// What the store knows, as of the last operation that is known to be applied.
 	holder      string // incarnation that used and seq belong to; "": none yet
@@ -56,6 +71,7 @@ type Purse struct {
 	reported    int64
 	held        int64 // units that it counts as leased to us
 	others      int64 // used by others
+	unbased     bool  // cell counts from what the store has of a forerunner
 	contacted   bool
 	lastContact Instant
 
@@ -64,20 +80,25 @@ type Purse struct {
 	opAsked  Instant
 	doubt    bool       // an earlier try of op may have been applied
 	inquest  *Operation // of a lost holder: op asks whether it was applied
+	recount  *Operation // reports what has waited too long: op asks whether it was applied
+	maybe    bool       // an operation before op may have been applied by a holder that is gone since
 	stale    bool       // the terms are old: nothing is asked for until they change
 	poked    bool       // the keeper knows that a renewal is due
 	refusal  refusal
 	waiting  refusal       // since when, if set, requests wait for a lease that nobody grants or refuses
 	wait     chan struct{} // closed when the operation that waiters need has ended
 	need     int64         // of the largest waiter
+	needs    int64         // of all waiters
 	batch    int64         // spendable just after the last grant
 	spent    bool          // since the last grant
 	demand   demand
+	salt     uint64 // of the next jitter
 	closing  bool
-	filled   Instant // when the last grant was asked for
-	reviewAt int64   // monotonic time of the next planned look; 0: none
-	retryAt  int64   // monotonic time before which the store is not asked
-	failed   refusal // of the store to answer, or to answer in time
+	filled   Instant       // when the last grant was asked for
+	early    time.Duration // how much before its time that grant is renewed (P69)
+	reviewAt int64         // monotonic time of the next planned look; 0: none
+	retryAt  int64         // monotonic time before which the store is not asked
+	failed   refusal       // of the store to answer, or to answer in time
 	closedAt Instant
 
 	gone bool // forgotten: another purse may have taken its place
@@ -160,16 +181,31 @@ func (p *Purse) Charge(now Instant, n int64) (uncovered int64) {
 		p.lots[i].left -= take
 		uncovered -= take
 	}
-	p.used = min(p.used+n, MaxUnits) // counting ends there
+	if p.stale || p.doubt {
+		p.suspect += n - uncovered
+	}
+	p.count(now, min(p.used+n, MaxUnits)) // counting ends there
 	p.demand.add(now, n)
 	p.spent = p.spent || n > 0
 	if !p.poked && p.renewable(now) {
 		p.poked = true
 		p.keeper.poke(p)
-	} else if p.reviewAt == 0 {
-		p.keeper.review(p, now.Mono+int64(p.terms.Rule.RenewAfter))
+	} else {
+		p.planReport(now)
 	}
 	return uncovered
+}
+
+// planReport plans a look at p for when what it used is due to be reported (A47),
+// unless an earlier one is planned.
+func (p *Purse) planReport(now Instant) {
+	after := p.terms.Rule.RenewAfter
+	if every := p.terms.Rule.ReportEvery; every > 0 {
+		after = min(after, every)
+	}
+	if p.reviewAt == 0 || p.reviewAt > now.Mono+int64(after) {
+		p.keeper.review(p, now.Mono+int64(after))
+	}
 }
 
 // renewable tells whether the hot path should wake the keeper: a good part of the
@@ -196,14 +232,15 @@ func (p *Purse) Refund(now Instant, n, uncovered int64) {
 		}
 		return
 	}
-	p.used -= n
+	p.count(now, p.used-n)
+	p.takeBack(uncovered)
 	if i := len(p.lots) - 1; i >= 0 {
 		p.lots[i].left += n - uncovered
 	}
 	if p.closing {
 		p.keeper.poke(p)
-	} else if p.reviewAt == 0 {
-		p.keeper.review(p, now.Mono+int64(p.terms.Rule.RenewAfter))
+	} else {
+		p.planReport(now)
 	}
 }
 
@@ -218,6 +255,7 @@ func (p *Purse) Await(n int64) <-chan struct{} {
 		p.waiting = refusal{at: p.keeper.now(), set: true}
 	}
 	p.need = max(p.need, n)
+	p.needs = min(p.needs+n, MaxUnits)
 	p.keeper.hurry(p)
 	return p.wait
 }
@@ -228,18 +266,33 @@ func (p *Purse) Ask(n int64) {
 	p.keeper.poke(p)
 }
 
-// GaveUp records that a request waited in vain for p, and how long. If the store has
-// had an operation of p for all that time, or takes this replica for gone, it
+// Wait returns how long a request may wait for p's lease (A19, C21).
+func (p *Purse) Wait() time.Duration {
+	if p.terms.Wait > 0 {
+		return p.terms.Wait
+	}
+	return p.keeper.cfg.Wait
+}
+
+// GaveUp records that a request waited in vain for p, and how long. It tells whether
+// the store has said meanwhile that there is no more: then others hold the rest, and
+// have not returned it in time. If the store has had an operation of p for all that time, or takes this replica for gone, it
 // counts as failing (A61), also for requests that begin before the operation itself
 // has given up. Otherwise p alone does: its terms are old, or others are before it. So
 // it does if nobody had as much time, but all together had.
-func (p *Purse) GaveUp(now Instant, waited time.Duration) {
-	if waited >= p.keeper.cfg.Wait || p.waiting.set && now.since(p.waiting.at) >= p.keeper.cfg.Wait {
+func (p *Purse) GaveUp(now Instant, waited time.Duration) (spent bool) {
+	if p.recall.until > 0 {
+		p.refuse(now, p.recall.left)
+		p.wake()
+		return true
+	}
+	if waited >= p.Wait() || p.waiting.set && now.since(p.waiting.at) >= p.Wait() {
 		p.failed = refusal{at: now, set: true}
 	}
-	if p.op != nil && now.since(p.opAsked) >= p.keeper.cfg.Wait || p.keeper.lostHolder() {
+	if p.op != nil && now.since(p.opAsked) >= p.Wait() || p.keeper.lostHolder() {
 		p.keeper.Fail(now)
 	}
+	return false
 }
 
 // FailingFor returns for how long nobody should wait for p, since somebody did in
@@ -265,8 +318,12 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 	if same {
 		return
 	}
+	p.over.terms += p.suspectUse(now)
+	p.suspect = 0
 	p.lots, p.batch = nil, 0
 	p.refusal = refusal{}
+	p.recall.until = 0
+	p.unfollow()
 	if p.held > 0 || p.used != p.reported {
 		p.keeper.poke(p)
 	}
@@ -282,6 +339,8 @@ func (p *Purse) Close() {
 func (p *Purse) shut() {
 	p.closing, p.closedAt = true, p.keeper.now()
 	p.lots, p.batch, p.waiting = nil, 0, refusal{}
+	p.recall.until = 0
+	p.unfollow()
 }
 
 // Closed tells whether p is closed, or forgotten, so that it has to be opened again
@@ -317,7 +376,7 @@ func (p *Purse) Any(now Instant) bool {
 // unfinished tells whether p has an operation to bring to an end, somebody to answer
 // or an account to leave.
 func (p *Purse) unfinished() bool {
-	return p.op != nil || p.wait != nil || p.closing && (p.held > 0 || p.used != p.reported)
+	return p.op != nil || p.wait != nil && p.recall.until == 0 || p.closing && (p.held > 0 || p.used != p.reported)
 }
 
 // Left returns the units that are left of the amount as far as this replica knows,
@@ -332,7 +391,7 @@ func (p *Purse) Left(now Instant) int64 {
 
 // wake lets the waiters look again.
 func (p *Purse) wake() {
-	p.need = 0
+	p.need, p.needs = 0, 0
 	if p.wait != nil {
 		close(p.wait)
 		p.wait = nil

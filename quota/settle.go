@@ -50,6 +50,9 @@ func (k *Keeper) settle(ctx context.Context, p *Purse) error {
 		p.mu.Lock()
 		p.shut()
 		op := p.next(k.now(), k)
+		if op == nil {
+			p.closeCell() // all is reported
+		}
 		p.mu.Unlock()
 		if op == nil {
 			return nil
@@ -57,7 +60,7 @@ func (k *Keeper) settle(ctx context.Context, p *Purse) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		res, err := k.apply(ctx, *op)
+		res, err := k.apply(ctx, *op, k.cfg.Wait)
 		if errors.Is(err, ErrGone) {
 			k.lose(op.Holder)
 		}

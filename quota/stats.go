@@ -15,10 +15,18 @@ type KeeperStats struct {
 	Away                                            bool  // the store counts as failing
 	GrantedUnits                                    int64 // lent to this replica in all
 	LostUnits                                       int64 // used, and perhaps lost with an incarnation (ReplicaLost)
+
+	LetOnUnits    int64           // let on without a lease while the store was away
+	DroppedUnits  int64           // used, held for more than 10 min and never reported (A59)
+	Recalls       int64           // sent to other replicas
+	ReturnedUnits int64           // given back because another replica asked for them
+	Overshoot     map[Cause]int64 // units past the ceiling; every cause is there (A50)
 }
 
 type keeperStats struct {
 	granted, refused, reported, stale, gone, failed, units, lost atomic.Int64
+
+	letOn, dropped, recalls, returned, unavailable, terms atomic.Int64
 }
 
 // count notes what became of op.
@@ -50,5 +58,49 @@ func (k *Keeper) Stats() KeeperStats {
 		Stale: k.stats.stale.Load(), Gone: k.stats.gone.Load(), Failed: k.stats.failed.Load(),
 		Purses: len(k.purses), Queued: len(k.waitedFor) + len(k.ready), InFlight: k.inFlight,
 		Away: k.Away(now), GrantedUnits: k.stats.units.Load(), LostUnits: k.stats.lost.Load(),
+		LetOnUnits: k.stats.letOn.Load(), DroppedUnits: k.stats.dropped.Load(),
+		Recalls: k.stats.recalls.Load(), ReturnedUnits: k.stats.returned.Load(),
+		Overshoot: map[Cause]int64{
+			UnderReserved: 0, LongRequest: 0, // come with settlement
+			TermsChange: k.stats.terms.Load(), UnavailableStore: k.stats.unavailable.Load(), ReplicaLost: k.stats.lost.Load(),
+		},
 	}
+}
+
+// A LimitReading is how the purses of one limit of one app are, all tenants together.
+type LimitReading struct {
+	App, Limit string
+	Leased     int64 // units that the store counts as leased to this replica
+	Pending    int64 // used and not reported yet
+	// Bound is by how much the tenants can go past their quotas should this replica
+	// be lost now (Q40).
+	Bound int64
+}
+
+// Limits returns how the purses are by app and limit, in no order. It takes the lock
+// of one purse after the other.
+func (k *Keeper) Limits() []LimitReading {
+	k.mu.Lock()
+	open := k.open()
+	k.mu.Unlock()
+	type name struct{ app, limit string }
+	all := map[name]*LimitReading{}
+	for _, p := range open {
+		p.mu.Lock()
+		n := name{p.terms.App, p.key.Limit}
+		r := all[n]
+		if r == nil {
+			r = &LimitReading{App: n.app, Limit: n.limit}
+			all[n] = r
+		}
+		r.Leased += p.held
+		r.Pending += max(0, p.used-p.reported)
+		r.Bound += p.bound()
+		p.mu.Unlock()
+	}
+	out := make([]LimitReading, 0, len(all))
+	for _, r := range all {
+		out = append(out, *r)
+	}
+	return out
 }

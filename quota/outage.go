@@ -1,0 +1,86 @@
+package quota
+
+import "time"
+
+// A Cap bounds what one replica lets on of one account while the store is away and the
+// limit says allow (A57, P44). The zero Cap bounds nothing.
+type Cap struct {
+	Units int64         // in all; 0: any number
+	For   time.Duration // since the first request that was let on; 0: for ever
+}
+
+// An outage is what was let on since the store last answered.
+type outage struct {
+	began Instant
+	set   bool
+	units int64
+}
+
+// excess is what of the unreported use may prove to be past the quota, by its cause.
+// Whether it is the store tells.
+type excess struct {
+	unavailable int64 // that no lease covers, let on while the store was away (A49)
+	terms       int64 // spent from leases whose terms may have been over (A44)
+}
+
+// LetsOn tells whether a charge of n units, for which there is no lease because the
+// store is away, is within the cap. The first question begins the cap's time.
+func (p *Purse) LetsOn(now Instant, n int64) bool {
+	if !p.outage.set {
+		p.outage = outage{began: now, set: true}
+	}
+	limit := p.terms.Cap
+	uncovered := n - p.spendable(now)
+	return (limit.Units == 0 || p.outage.units+uncovered <= limit.Units) &&
+		(limit.For == 0 || now.since(p.outage.began) < limit.For)
+}
+
+// LetOn records that units were let on that no lease covers, because the store is
+// away. They come after the Charge that counted them.
+func (p *Purse) LetOn(uncovered int64) {
+	p.outage.units += uncovered
+	p.over.unavailable += uncovered
+	p.keeper.stats.letOn.Add(uncovered)
+}
+
+// takeBack undoes LetOn.
+func (p *Purse) takeBack(uncovered int64) {
+	p.outage.units = max(0, p.outage.units-uncovered)
+	p.over.unavailable = max(0, p.over.unavailable-uncovered)
+}
+
+// settleExcess counts what of the reported use was past the quota. Leases are never
+// granted past it, so that what is past it now has come there by such use: of this
+// replica no more than it has reported.
+func (p *Purse) settleExcess(res Result) {
+	past := max(0, -res.Left)
+	unavailable := min(p.opOver.unavailable, past)
+	terms := min(p.opOver.terms, past-unavailable)
+	p.keeper.stats.unavailable.Add(unavailable)
+	p.keeper.stats.terms.Add(terms)
+	p.over.unavailable = max(0, p.over.unavailable-p.opOver.unavailable)
+	p.over.terms = max(0, p.over.terms-p.opOver.terms)
+	p.opOver = excess{}
+	p.outage = outage{}
+}
+
+// suspectUse is what was spent from leases since terms may have changed without this
+// replica knowing: since the store has not answered, or has said so, and in the
+// two seconds before the change was heard of. It is counted from above.
+func (p *Purse) suspectUse(now Instant) int64 {
+	return min(max(p.suspect, p.demand.lately(now)), max(0, p.used-p.reported))
+}
+
+// bound returns by how many units p can take its account past the quota from now on,
+// should this replica be lost (A45): what the store counts as leased to it, or may,
+// and what it let on without a lease and has not reported.
+func (p *Purse) bound() int64 {
+	if p.terms.Counts {
+		return 0
+	}
+	asked := int64(0)
+	if p.op != nil {
+		asked = p.op.Want
+	}
+	return p.held + asked + p.over.unavailable
+}

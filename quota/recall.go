@@ -1,0 +1,163 @@
+package quota
+
+import (
+	"context"
+	"time"
+)
+
+// recallEvery is how often one purse asks other replicas to return units at most.
+const recallEvery = time.Second
+
+// recallTimeout bounds the request that asks for them.
+const recallTimeout = 120 * time.Millisecond
+
+// followLonger is how much longer than a refusal is remembered its account is
+// followed: a tenant that goes on asking is refused again by then.
+const followLonger = 5 * time.Second
+
+// A recall is one wait for units that other replicas return, before requests are
+// refused for lack of them (design 6.3).
+type recall struct {
+	until int64 // monotonic time; 0: none is under way
+	send  bool  // the others are still to be asked
+	sent  refusal
+	left  int64 // as last heard
+	least int64
+}
+
+// mayRecall tells whether a refusal has to wait for what others hold, and begins to.
+func (p *Purse) mayRecall(now Instant, op *Operation, res Result) bool {
+	if p.keeper.cfg.Board == nil || p.wait == nil || res.Leased <= sum(op.Hold) {
+		return false
+	}
+	until := p.waiting.at.Mono + int64(p.Wait()/3*2) // time is left for the answer
+	if now.Mono >= until {
+		return false
+	}
+	p.recall.left, p.recall.least = res.Left, op.Min
+	if p.recall.until == 0 {
+		p.recall.until = until
+		p.recall.send = !p.recall.sent.set || now.since(p.recall.sent.at) >= recallEvery
+		if p.recall.send {
+			p.recall.sent = refusal{at: now, set: true}
+		}
+	}
+	p.follow()
+	p.lookAt(until)
+	return true
+}
+
+// sendRecall asks the other replicas, if p is to.
+func (k *Keeper) sendRecall(ctx context.Context, p *Purse) {
+	p.mu.Lock()
+	send := p.recall.send
+	p.recall.send = false
+	p.mu.Unlock()
+	if !send {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
+	defer cancel()
+	if err := k.cfg.Board.Recall(ctx, p.key); err == nil {
+		k.stats.recalls.Add(1)
+	}
+}
+
+// recalling tells whether p still waits for units that others return. When the time
+// for it is over, requests are refused.
+func (p *Purse) recalling(now Instant) bool {
+	switch {
+	case p.recall.until == 0:
+		return false
+	case now.Mono < p.recall.until:
+		p.lookAt(p.recall.until)
+		return true
+	}
+	p.refuse(now, p.recall.left)
+	p.wake()
+	return false
+}
+
+// refuse remembers that no more than left is to be had (A35).
+func (p *Purse) refuse(now Instant, left int64) {
+	p.refusal, p.waiting = refusal{at: now, left: max(0, left), set: true}, refusal{}
+	p.recall.until = 0
+	p.follow()
+	if p.following {
+		p.lookAt(now.Mono + int64(p.keeper.cfg.RefusalMemory+followLonger))
+	}
+}
+
+// follow hears of every change of p's account from now on.
+func (p *Purse) follow() {
+	if p.keeper.cfg.Board != nil && !p.following {
+		p.following = true
+		p.keeper.cfg.Board.Follow(p.key)
+	}
+}
+
+func (p *Purse) unfollow() {
+	if p.following {
+		p.following = false
+		p.keeper.cfg.Board.Unfollow(p.key)
+	}
+}
+
+// Changed tells how an account is that the board was asked to follow: units that came
+// back are asked for at once. It is safe for concurrent use.
+func (k *Keeper) Changed(key Key, a Account) {
+	if p := k.find(key); p != nil {
+		p.mu.Lock()
+		p.heard(k.now(), a)
+		p.mu.Unlock()
+	}
+}
+
+func (p *Purse) heard(now Instant, a Account) {
+	left := p.terms.Ceiling - a.Used() - a.Leased()
+	others := a.Leased()
+	if i, known := a.find(p.holder); known {
+		others -= a.Holders[i].leased()
+	}
+	switch {
+	case p.recall.until > 0 && (left >= p.recall.least || others == 0):
+		p.recall.until = 0
+		p.keeper.hurry(p)
+	case p.recall.until > 0:
+		p.recall.left = left
+	case p.refusal.set && left > p.refusal.left:
+		p.refusal = refusal{}
+	}
+}
+
+// Recalled tells that another replica needs units of an account: this one returns what
+// it does not need. It is safe for concurrent use.
+func (k *Keeper) Recalled(key Key) {
+	p := k.find(key)
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held > 0 {
+		p.returning = true
+		k.poke(p)
+	}
+}
+
+// giveUp gives up what the demand of the last seconds does not need, once.
+func (p *Purse) giveUp(now Instant) {
+	if p.returning && p.need == 0 {
+		before := p.spendable(now)
+		p.trim(now, p.demand.over(now, time.Second))
+		p.batch = p.spendable(now)
+		p.keeper.stats.returned.Add(before - p.batch)
+	}
+}
+
+// find returns the open purse of an account, or nil.
+func (k *Keeper) find(key Key) *Purse {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.purses[key.account()]
+}
