@@ -18,28 +18,30 @@ type attempt struct {
 	at     quota.Instant
 	minute time.Time
 
-	impatient bool          // there is no more time to wait
+	impatient bool          // the caller gives no more time
 	waited    time.Duration // for leases
 
 	refused     bool
 	short       <-chan struct{} // a lease that the request has to wait for
+	wait        time.Duration   // for how long at most, since the request came
 	denied      bool            // etcd is away and a limit says deny
 	unavailable bool            // etcd is away and a limit says allow
 	failing     time.Duration   // for how long nobody will wait again
 }
 
 // run charges the request or finds out why not. It tells whether dec holds the
-// answer; if not, the path was out of date or a lease has to be waited for.
-func (a *attempt) run(dec *Decision) (done bool, lease <-chan struct{}) {
+// answer; if not, the path was out of date or there is a lease to be waited for.
+func (a *attempt) run(dec *Decision) (done bool) {
 	if !a.path.lock(a.at) {
 		a.leaf.path.CompareAndSwap(a.path, nil)
-		return false, nil
+		return false
 	}
 	a.examine()
 	if !a.refused && !a.denied && a.short != nil {
 		a.path.unlock()
-		return false, a.short
+		return false
 	}
+	a.short = nil
 	admitted := !a.refused && !a.denied || !a.cost.check
 	if admitted && !a.cost.dry {
 		a.charge(dec)
@@ -47,7 +49,7 @@ func (a *attempt) run(dec *Decision) (done bool, lease <-chan struct{}) {
 	a.describe(dec, !admitted)
 	a.path.unlock()
 	a.settleOutcome(dec, admitted)
-	return true, nil
+	return true
 }
 
 // examine looks at every limit without taking anything. Buckets are looked at
@@ -99,23 +101,29 @@ func (a *attempt) examineQuota(s *step, l *plan.EffectiveLimit, slot *slot, unit
 	case quota.Spent:
 		a.refused = true
 	case quota.Short:
+		impatient := a.impatient || a.waited >= purse.Wait()
 		switch {
 		case !a.cost.check: // charged whatever there is
-		case a.impatient || purse.FailingFor(a.at) > 0:
-			if a.impatient {
-				purse.GaveUp(a.at, a.waited)
-			}
+		case impatient && purse.GaveUp(a.at, a.waited):
+			a.refused = true
+		case impatient || purse.FailingFor(a.at) > 0:
 			a.failing = max(a.failing, purse.FailingFor(a.at))
 			purse.Ask(units) // the keeper goes on trying behind our back
-			if a.choice(l) == plan.Deny {
-				a.denied = true
-			} else {
+			if a.choice(l) == plan.Allow && a.withinCap(purse, units) {
 				a.unavailable = true
+			} else {
+				a.denied = true
 			}
 		case !a.refused:
-			a.short = purse.Await(units)
+			a.short, a.wait = purse.Await(units), purse.Wait()
 		}
 	}
+}
+
+// withinCap tells whether a limit's cap lets a request on while etcd is away. A choice
+// that the route makes has no cap.
+func (a *attempt) withinCap(purse *quota.Purse, units int64) bool {
+	return a.cost.choice != plan.ChoiceUnset || purse.LetsOn(a.at, units)
 }
 
 // anyLeft tells whether a quota has anything left, without opening a purse: a
@@ -133,26 +141,6 @@ func (a *attempt) choice(l *plan.EffectiveLimit) plan.Choice {
 		return a.cost.choice
 	}
 	return l.OnUnavailable
-}
-
-// purse returns the purse of the window that the request belongs to, which is never
-// reset (Q48). The one of the window before is kept for requests that began in it.
-func (a *attempt) purse(s *step, slot *slot) *quota.Purse {
-	if purse := slot.at(a.minute); purse != nil {
-		purse.SetTerms(a.at, slot.terms) // another app may have its own
-		return purse
-	}
-	before := slot.late
-	slot.late, slot.lateWindow = slot.purse, slot.window
-	slot.window = slot.calendar.Window(a.minute)
-	key := quota.Key{
-		Root: a.path.root(), Tenant: s.node.tenant, Limit: slot.limit.Name, Window: slot.window.ID,
-	}
-	slot.purse = a.d.keeper.Open(key, slot.window, slot.terms, &s.node.mu)
-	s.node.opened(slot.purse)
-	slot.purse.SetTerms(a.at, slot.terms)
-	s.node.close(before)
-	return slot.purse
 }
 
 // charge takes everything. Nothing can refuse any more.
@@ -175,7 +163,7 @@ func (a *attempt) charge(dec *Decision) {
 				uncovered := purse.Charge(a.at, units)
 				dec.charges = append(dec.charges, charge{node: s.node, purse: purse, n: units, uncovered: uncovered})
 				if uncovered > 0 && a.unavailable && !s.slots[j].terms.Counts {
-					a.d.stats.overshoot(quota.UnavailableStore, uncovered)
+					purse.LetOn(uncovered)
 				}
 			}
 		}

@@ -97,7 +97,7 @@ func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *
 			dec.Outcome, dec.Why = NotReady, "no documents have been read from etcd yet"
 			return
 		}
-		done, lease := d.decideUnder(cur, now, req, dec, &patience)
+		done, lease, limit := d.decideUnder(cur, now, req, dec, &patience)
 		if done {
 			break
 		}
@@ -105,7 +105,7 @@ func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *
 		dec.Reset()
 		dec.ID = id
 		if lease != nil {
-			patience.wait(ctx, now, lease)
+			patience.wait(ctx, now, lease, limit)
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
 			break
@@ -120,17 +120,18 @@ func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *
 
 // decideUnder decides req under one snapshot. It tells whether dec holds the
 // answer; if not, the caller decides anew, after it has waited for lease if that
-// is not nil. patience tells whether there is time to wait.
-func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *Decision, patience *patience) (done bool, lease <-chan struct{}) {
+// is not nil, until limit after the request came. patience tells whether there is time
+// to wait.
+func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *Decision, patience *patience) (done bool, lease <-chan struct{}, limit time.Duration) {
 	app := findApp(cur.snapshot, req)
 	if app == nil {
 		dec.Outcome, dec.Why = NoApp, "no app has this name, domain or host"
-		return true, nil
+		return true, nil, 0
 	}
 	dec.App = app
 	caller, charged := d.identify(cur.snapshot, app, now, req, dec)
 	if !charged {
-		return true, nil
+		return true, nil, 0
 	}
 	p := price(cur.snapshot, app, req, &caller)
 	if p.rule != nil {
@@ -138,20 +139,21 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 	}
 	if !p.meter && !p.check {
 		dec.Tenant, dec.Outcome = caller.stable(), Exempt
-		return true, nil
+		return true, nil, 0
 	}
 	at := d.keeper.Instant(now)
 	leaf := d.active.node(caller.tenant, at)
 	dec.Tenant = leaf.tenant // the caller's name may point into a buffer
 	path := d.path(cur, app, leaf, now, at)
 	if path.refusesUnknown(app, dec) || path.broken(app, &p, dec) {
-		return true, nil
+		return true, nil, 0
 	}
 	a := attempt{
 		d: d, cost: p, path: path, leaf: leaf, now: now, at: at, minute: minute(now, req.Start),
 		impatient: patience.over, waited: now.Sub(patience.since),
 	}
-	return a.run(dec)
+	done = a.run(dec)
+	return done, a.short, a.wait
 }
 
 // appExtension names the app in Envoy's context extensions.

@@ -47,6 +47,10 @@ type slot struct {
 	// around the boundary requests of both come in, by when they began.
 	lateWindow quota.Window
 	late       *quota.Purse
+	// next is the purse of the window after this one, opened a little before it begins.
+	nextWindow quota.Window
+	next       *quota.Purse
+	nextFrom   time.Time // when it is opened
 }
 
 // at returns the purse of the window that holds an instant, and makes it the slot's
@@ -62,6 +66,9 @@ func (s *slot) at(instant time.Time) *quota.Purse {
 	return nil
 }
 
+// purses are those of s, some of them nil.
+func (s *slot) purses() [3]*quota.Purse { return [...]*quota.Purse{s.purse, s.late, s.next} }
+
 // opened notes that n's lock guards a purse, and forgets those that are gone.
 func (n *node) opened(p *quota.Purse) {
 	if !slices.Contains(n.purses, p) {
@@ -72,10 +79,12 @@ func (n *node) opened(p *quota.Purse) {
 // leave lets go of the purses of s. The caller holds n's lock, and no slot of n that
 // is still needed has s's purses.
 func (n *node) leave(s *slot) {
-	purse, late := s.purse, s.late
+	purses := s.purses()
 	s.purse, s.window, s.late, s.lateWindow = nil, quota.Window{}, nil, quota.Window{}
-	n.close(purse)
-	n.close(late)
+	s.next, s.nextWindow = nil, quota.Window{}
+	for _, p := range purses {
+		n.close(p)
+	}
 }
 
 // close closes a purse, unless it is nil or another slot of n has it.
@@ -85,7 +94,7 @@ func (n *node) close(p *quota.Purse) {
 	}
 	having := 0
 	for _, s := range n.slots {
-		if s.purse == p || s.late == p {
+		if s.purse == p || s.late == p || s.next == p {
 			having++
 		}
 	}
@@ -168,7 +177,7 @@ func (n *node) turn(s *slot, cur *current, now quota.Instant, terms *plan.NodeTe
 		s.calendar = calendar
 		n.leave(s)
 	}
-	for _, p := range []*quota.Purse{s.purse, s.late} {
+	for _, p := range s.purses() {
 		if p != nil {
 			p.SetTerms(now, s.terms)
 		}
@@ -191,7 +200,10 @@ func quotaTerms(terms *plan.NodeTerms, l *plan.EffectiveLimit, app *plan.App) *q
 		Rule: quota.LeaseRule{
 			First: l.Lease.First, MaxShare: l.Lease.MaxShare, Demand: l.Lease.Demand,
 			RenewAtUsed: l.Lease.RenewAtUsed, RenewAfter: l.Lease.RenewAfter, UsableFor: l.Lease.UsableFor,
+			ReportEvery: l.Lease.ReportEvery,
 		},
+		ExactBelow: share(l.Amount, l.Lease.ExactBelow), Wait: l.Lease.Wait,
+		Cap:     quota.Cap{Units: l.AllowCap.Units, For: l.AllowCap.For},
 		Version: terms.Version, Void: terms.Void,
 		Guards: make([]quota.Guard, len(terms.Guards)),
 	}
@@ -207,9 +219,13 @@ func ceiling(l *plan.EffectiveLimit) int64 {
 	if l.Unlimited || l.WhenUsedUp.Count {
 		return quota.MaxUnits
 	}
-	const whole = 10_000 // Grace is in hundredths of a percent
-	grace := l.Amount/whole*l.WhenUsedUp.Grace + l.Amount%whole*l.WhenUsedUp.Grace/whole
-	return min(quota.MaxUnits, l.Amount+grace)
+	return min(quota.MaxUnits, l.Amount+share(l.Amount, l.WhenUsedUp.Grace))
+}
+
+// share returns a part of amount, in hundredths of a percent, rounded down.
+func share(amount, part int64) int64 {
+	const whole = 10_000
+	return amount/whole*part + amount%whole*part/whole
 }
 
 // Calendar returns the rule by which the windows of a quota follow each other.

@@ -16,30 +16,35 @@ type patience struct {
 	keeper *quota.Keeper
 	since  time.Time
 	timer  *time.Timer
-	over   bool
+	over   bool // the caller gives no more time, or has gone
 }
 
-// wait waits until ready is closed, patience is over or the caller has gone.
-func (p *patience) wait(ctx context.Context, now time.Time, ready <-chan struct{}) {
+// wait waits until ready is closed, for as long as the limit that lacks a lease allows,
+// or until the caller has gone or will go soon.
+func (p *patience) wait(ctx context.Context, now time.Time, ready <-chan struct{}, limit time.Duration) {
+	limit, last := p.cut(ctx, now, limit)
 	if p.timer == nil {
-		p.timer = time.NewTimer(p.limit(ctx, now))
+		p.timer = time.NewTimer(limit - now.Sub(p.since))
+	} else {
+		p.timer.Reset(limit - now.Sub(p.since))
 	}
 	select {
 	case <-ready:
 	case <-p.timer.C:
-		p.over = true
+		p.over = p.over || last
 	case <-ctx.Done():
 		p.over = true
 	}
 }
 
-// limit returns how long to wait at most: what the keeper allows, or a little less
-// than the caller does (case C118).
-func (p *patience) limit(ctx context.Context, now time.Time) time.Duration {
-	limit := p.keeper.Wait() - now.Sub(p.since)
+// cut returns a limit that is a little less than what the caller gives (case C118),
+// and whether it is that that ends the wait.
+func (p *patience) cut(ctx context.Context, now time.Time, limit time.Duration) (_ time.Duration, last bool) {
 	if deadline, ok := ctx.Deadline(); ok {
 		left := deadline.Sub(now)
-		limit = min(limit, left-min(answerMargin, left/4))
+		if given := deadline.Sub(p.since) - min(answerMargin, left/4); given < limit {
+			return given, true
+		}
 	}
-	return max(0, limit)
+	return limit, false
 }

@@ -3,8 +3,6 @@ package authz
 import (
 	"sync"
 	"sync/atomic"
-
-	"github.com/meteproject/mete/quota"
 )
 
 // Stats are counts since the Decider began. The sets of apps, plans and limits
@@ -12,8 +10,7 @@ import (
 type Stats struct {
 	Decisions map[string]map[Outcome]int64 // by app; "" for requests of no app
 	Refusals  map[RefusalKey]int64
-	Overshoot map[quota.Cause]int64 // units; every cause is there
-	Tenants   int64                 // kept now
+	Tenants   int64 // kept now
 	Evicted   int64
 }
 
@@ -26,21 +23,13 @@ type appCounts [outcomes]atomic.Int64
 
 type stats struct {
 	apps sync.Map // name to *appCounts; read by every request
-	over map[quota.Cause]*atomic.Int64
 
 	mu       sync.Mutex
 	refusals map[RefusalKey]int64
 }
 
 func newStats() *stats {
-	s := &stats{
-		refusals: make(map[RefusalKey]int64),
-		over:     make(map[quota.Cause]*atomic.Int64),
-	}
-	for _, c := range quota.Causes() {
-		s.over[c] = new(atomic.Int64)
-	}
-	return s
+	return &stats{refusals: make(map[RefusalKey]int64)}
 }
 
 func (s *stats) app(name string) *appCounts {
@@ -66,15 +55,12 @@ func (s *stats) count(dec *Decision) {
 	s.mu.Unlock()
 }
 
-func (s *stats) overshoot(c quota.Cause, units int64) { s.over[c].Add(units) }
-
 func (s *stats) read() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := Stats{
 		Decisions: make(map[string]map[Outcome]int64),
 		Refusals:  make(map[RefusalKey]int64, len(s.refusals)),
-		Overshoot: make(map[quota.Cause]int64, len(s.over)),
 	}
 	s.apps.Range(func(name, counts any) bool {
 		by := make(map[Outcome]int64)
@@ -88,9 +74,6 @@ func (s *stats) read() Stats {
 	})
 	for k, n := range s.refusals {
 		out.Refusals[k] = n
-	}
-	for c, n := range s.over {
-		out.Overshoot[c] = n.Load()
 	}
 	return out
 }

@@ -87,7 +87,7 @@ func (o *object) limit() Limit {
 		}
 	}
 	l.Cascade = o.bool("cascade", false)
-	l.OnUnavailable = o.choice("on_unavailable", ChoiceUnset)
+	o.onUnavailable(&l)
 	l.Advertise = o.bool("advertise", true)
 	l.Disclose = choose(o, "disclose", DiscloseUnset, option[Disclose]{"names", DiscloseNames}, option[Disclose]{"usage", DiscloseUsage})
 	switch l.Kind {
@@ -109,6 +109,32 @@ func (o *object) limit() Limit {
 	}
 	o.done()
 	return l
+}
+
+// onUnavailable reads allow, deny, or allow with a cap.
+func (o *object) onUnavailable(l *Limit) {
+	n := o.field("on_unavailable")
+	if n == nil || n.kind != mapNode {
+		l.OnUnavailable = o.choice("on_unavailable", ChoiceUnset)
+		return
+	}
+	outer := o.object(n, o.at("on_unavailable"))
+	if n := outer.require("allow", "a cap such as {units: 500, for: 5m}"); n != nil {
+		l.OnUnavailable = Allow
+		c := o.object(n, outer.at("allow"))
+		if n := c.field("units"); n != nil {
+			l.AllowCap.Units, _ = c.whole(n, c.at("units"), 1, MaxAmount)
+		}
+		l.AllowCap.For = c.duration("for", 0, time.Second, 24*time.Hour)
+		if l.AllowCap == (AllowCap{}) {
+			o.fail(n, c.path, "caps nothing; write units, for or both, or on_unavailable: allow")
+		}
+		c.done()
+	}
+	if l.Kind == Rate || l.Kind == Allocation {
+		o.fail(n, o.at("on_unavailable"), "a cap belongs to limits of kind: quota; write allow or deny")
+	}
+	outer.done()
 }
 
 // belong marks fields of the other kinds, so that they are told from misspelled

@@ -156,9 +156,10 @@ func (o *object) lease(l *LeaseRule) {
 			o.unsupported(n, o.at("settle_after"), leaseSettleAfter)
 		}
 	}
-	if n := o.field("exact_below"); n != nil {
-		o.reader.percent(n, o.at("exact_below"), 0, 10000)
-		o.unsupported(n, o.at("exact_below"), leaseExactBelow)
-	}
+	l.ExactBelow = o.percent("exact_below", 0, 0, 10000)
+	// Envoy gives up long before half a minute, and a report an hour late would be a
+	// surprise on a bill.
+	l.Wait = o.duration("wait", 0, 10*time.Millisecond, 30*time.Second)
+	l.ReportEvery = o.duration("report_every", 0, time.Second, time.Minute)
 	o.done()
 }

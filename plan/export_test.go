@@ -80,3 +80,9 @@ func Quick(text []byte) (reads, same bool) {
 	full, errs := parseYAML(text)
 	return true, len(errs) == 0 && reflect.DeepEqual(n, full)
 }
+
+// NeedsOf is [Document.Needs] of a text that need not be a valid document.
+func NeedsOf(text []byte) (level int, path string) {
+	n, _ := parse(text)
+	return n.needs()
+}

@@ -139,6 +139,13 @@ const (
 	Deny
 )
 
+// An AllowCap bounds what each replica lets on of one tenant's limit while etcd is
+// away. The zero AllowCap bounds nothing.
+type AllowCap struct {
+	Units int64         // 0: any number
+	For   time.Duration // 0: for ever
+}
+
 // A Spread tells what a rate limit means on several replicas.
 type Spread int
 
@@ -270,7 +277,8 @@ type Limit struct {
 	Cascade     bool
 	// OnUnavailable is ChoiceUnset when the app's default holds.
 	OnUnavailable Choice
-	Advertise     bool // true unless written
+	AllowCap      AllowCap // where OnUnavailable is Allow
+	Advertise     bool     // true unless written
 	Disclose      Disclose
 
 	// Rate.
@@ -343,6 +351,12 @@ type LeaseRule struct {
 	RenewAtUsed int64         // hundredths of a percent of the lease: 7000
 	RenewAfter  time.Duration // 45 s
 	UsableFor   time.Duration // 60 s
+	ReportEvery time.Duration // 0: with the renewals
+	// Wait is how long a request may wait for a lease; 0: the replica's lease-wait.
+	Wait time.Duration
+	// ExactBelow is the share of the amount, in hundredths of a percent, that is
+	// lent at its end only as it is spent.
+	ExactBelow int64
 }
 
 // Routes tells what the requests of an app cost.

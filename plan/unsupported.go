@@ -18,7 +18,6 @@ const (
 	partitionKey
 	signedHeader
 	leaseSettleAfter
-	leaseExactBelow
 	unitsMax
 	unitsUse
 	unitsUnreported
@@ -49,8 +48,6 @@ func (f feature) message() string {
 		return "signed headers are not verified" + not + "use credential_prefix, jwt_claim_present or peer_spiffe_id"
 	case leaseSettleAfter:
 		return "any other settle_after than 30m is not enforced" + not + "write 30m or leave it out"
-	case leaseExactBelow:
-		return "exact_below is not enforced" + not + "leave it out"
 	case unitsMax:
 		return "max is not enforced" + not + "reserve the most that one request can use"
 	case unitsUse:

@@ -42,4 +42,9 @@ type Orphan struct {
 	// Keep replaces Used and Reported in the journal, so that whoever recovers after
 	// this process was killed in its turn finds them. Nil: nobody will.
 	Keep func(used, reported int64) error
+
+	// Notes of Recover.
+	asked bool
+	had   int64 // what the store knew when it was asked first
+	lost  int64
 }

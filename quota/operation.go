@@ -45,8 +45,9 @@ func (p *Purse) next(now Instant, k *Keeper) *Operation {
 	if want > 0 {
 		op.Guards = p.terms.Guards
 	}
-	if p.wait != nil {
-		op.Waiting = max(least, p.needs-p.spendable(now))
+	if p.wait != nil { // of a crowd only the first are here again
+		op.Waiting = max(least, max(p.needs, p.crowd)-p.spendable(now))
+		p.crowd = 0
 	}
 	if p.seq == 0 && !p.contacted && k.mayHaveForerunner() {
 		op.Seq, op.Want, op.Used, op.Hold, op.Guards = 0, 0, 0, nil, nil
@@ -294,9 +295,12 @@ func (p *Purse) renewed(now Instant, op *Operation, res Result) {
 	p.filled, p.spent, p.early = p.opAsked, false, p.jitter()
 	switch {
 	case res.Granted > 0:
-		p.refusal, p.waiting, p.recall.until = refusal{}, refusal{}, 0
+		p.refusal, p.dry, p.waiting, p.recall.until = refusal{}, refusal{}, refusal{}, 0
 		p.lots = append(p.lots, lot{id: op.Seq, left: res.Granted, asked: p.opAsked})
-	case !p.mayRecall(now, op, res):
+	case p.mayRecall(now, op, res):
+	case p.wait == nil && p.recallable(op, res):
+		p.dry = refusal{at: now, set: true} // the next request will recall it
+	default:
 		p.refuse(now, res.Left)
 	}
 	p.batch = p.spendable(now)

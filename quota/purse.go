@@ -85,10 +85,12 @@ type Purse struct {
 	stale    bool       // the terms are old: nothing is asked for until they change
 	poked    bool       // the keeper knows that a renewal is due
 	refusal  refusal
+	dry      refusal       // as refusal, while others hold units that nobody has recalled
 	waiting  refusal       // since when, if set, requests wait for a lease that nobody grants or refuses
 	wait     chan struct{} // closed when the operation that waiters need has ended
 	need     int64         // of the largest waiter
 	needs    int64         // of all waiters
+	crowd    int64         // what those lacked who were last told to look again
 	batch    int64         // spendable just after the last grant
 	spent    bool          // since the last grant
 	demand   demand
@@ -214,7 +216,7 @@ func (p *Purse) renewable(now Instant) bool {
 	if p.terms.Counts {
 		return !p.contacted
 	}
-	if p.stale || p.refused(now) {
+	if p.stale || p.refused(now) || p.dry.set && now.since(p.dry.at) < p.keeper.cfg.RefusalMemory {
 		return false // there is nothing to be had now
 	}
 	left := p.spendable(now)
@@ -264,6 +266,13 @@ func (p *Purse) Await(n int64) <-chan struct{} {
 func (p *Purse) Ask(n int64) {
 	p.need = max(p.need, n)
 	p.keeper.poke(p)
+}
+
+// Succeed makes p ask for its first lease as large as the demand of the purse before it
+// needs. Nobody waits for it.
+func (p *Purse) Succeed(before *Purse) {
+	p.demand = before.demand
+	p.Ask(1)
 }
 
 // Wait returns how long a request may wait for p's lease (A19, C21).
@@ -321,7 +330,7 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 	p.over.terms += p.suspectUse(now)
 	p.suspect = 0
 	p.lots, p.batch = nil, 0
-	p.refusal = refusal{}
+	p.refusal, p.dry = refusal{}, refusal{}
 	p.recall.until = 0
 	p.unfollow()
 	if p.held > 0 || p.used != p.reported {
@@ -391,6 +400,7 @@ func (p *Purse) Left(now Instant) int64 {
 
 // wake lets the waiters look again.
 func (p *Purse) wake() {
+	p.crowd = p.needs
 	p.need, p.needs = 0, 0
 	if p.wait != nil {
 		close(p.wait)

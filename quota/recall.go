@@ -27,7 +27,7 @@ type recall struct {
 
 // mayRecall tells whether a refusal has to wait for what others hold, and begins to.
 func (p *Purse) mayRecall(now Instant, op *Operation, res Result) bool {
-	if p.keeper.cfg.Board == nil || p.wait == nil || res.Leased <= sum(op.Hold) {
+	if p.wait == nil || !p.recallable(op, res) {
 		return false
 	}
 	until := p.waiting.at.Mono + int64(p.Wait()/3*2) // time is left for the answer
@@ -45,6 +45,11 @@ func (p *Purse) mayRecall(now Instant, op *Operation, res Result) bool {
 	p.follow()
 	p.lookAt(until)
 	return true
+}
+
+// recallable tells whether others hold units that they may return.
+func (p *Purse) recallable(op *Operation, res Result) bool {
+	return p.keeper.cfg.Board != nil && res.Leased > sum(op.Hold)
 }
 
 // sendRecall asks the other replicas, if p is to.

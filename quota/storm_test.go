@@ -70,6 +70,7 @@ type site struct {
 	name    string
 	skew    time.Duration
 	keeper  *quota.Keeper
+	paper   paper
 	link    *storetest.Link
 	stop    func()
 	allow   bool // its limits say allow when the store is away
@@ -112,9 +113,11 @@ func (s *site) charge(k quota.Key, n int64) (undo func()) {
 		waited := time.Since(start)
 		failing := verdict == quota.Short && (p.FailingFor(at) > 0 || waited >= s.keeper.Wait())
 		switch {
+		case failing && p.GaveUp(at, waited):
+			failing = false
 		case failing:
-			p.GaveUp(at, waited)
 			p.Ask(n)
+			failing = !s.allow || p.LetsOn(at, n)
 		case verdict == quota.Short:
 			ready := p.Await(n)
 			s.mu.Unlock()
@@ -126,6 +129,9 @@ func (s *site) charge(k quota.Key, n int64) (undo func()) {
 		}
 		if verdict == quota.Fits || failing && s.allow {
 			uncovered := p.Charge(at, n)
+			if uncovered > 0 {
+				p.LetOn(uncovered)
+			}
 			s.admitted[k] += n
 			undo = func() {
 				s.mu.Lock()
@@ -190,6 +196,10 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	allow := seed%3 == 0
 	w.ledger = &ledger{Memory: &storetest.Memory{}, own: map[string]map[quota.Key]int64{}, gone: map[string]bool{}, loose: w.losses || allow}
 	w.ledger.SetGuard(w.guard())
+	var boards *storetest.Boards
+	if seed%5 > 0 {
+		boards = storetest.NewBoards(w.ledger.Memory, time.Duration(seed)*10*time.Millisecond)
+	}
 	for i := range 4 {
 		name := fmt.Sprint("s", i)
 		s := &site{name: name, allow: allow, holders: []string{name + ".0"}, terms: w.terms(), purses: map[string]*quota.Purse{}, admitted: map[quota.Key]int64{}, undone: map[quota.Key]int64{}}
@@ -199,7 +209,11 @@ func newStorm(t *testing.T, seed uint64) *storm {
 		}
 		s.link = storetest.Partition(store)
 		s.skew = time.Duration(w.rng.IntN(2000)) * time.Millisecond
-		s.keeper = quota.NewKeeper(quota.KeeperConfig{Store: s.link, Now: func() time.Time { return time.Now().Add(s.skew) }}, name+".0")
+		cfg := quota.KeeperConfig{Store: s.link, Now: func() time.Time { return time.Now().Add(s.skew) }, Journal: &s.paper}
+		if boards != nil {
+			cfg.Board = boards.Join(func() *quota.Keeper { return s.keeper })
+		}
+		s.keeper = quota.NewKeeper(cfg, name+".0")
 		s.keeper.SetReplicas(4)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

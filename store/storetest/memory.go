@@ -21,6 +21,8 @@ type Memory struct {
 	accounts map[quota.Key]quota.Account // by keys without their root
 	guards   map[quota.Guard]int64       // by guards without their revision
 	gone     map[string]bool
+	changed  func(quota.Key, quota.Account) // nil: nobody follows accounts
+	writes   map[quota.Key]int
 }
 
 var _ quota.Store = (*Memory)(nil)
@@ -45,10 +47,21 @@ func (m *Memory) Apply(ctx context.Context, op quota.Operation) (quota.Result, e
 		return result, nil
 	}
 	if m.accounts == nil {
-		m.accounts = map[quota.Key]quota.Account{}
+		m.accounts, m.writes = map[quota.Key]quota.Account{}, map[quota.Key]int{}
 	}
 	m.accounts[key] = next
+	m.writes[key]++
+	if m.changed != nil {
+		m.changed(key, next)
+	}
 	return result, nil
+}
+
+// Writes returns how often an account was written.
+func (m *Memory) Writes(key quota.Key) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.writes[withoutRoot(key)]
 }
 
 func (m *Memory) check(op quota.Operation) error {

@@ -1,0 +1,72 @@
+package plan
+
+import "strings"
+
+// FeatureLevel is what this build understands of documents and of what is stored. A
+// replica says its level to the others, and a document comes into force once all of
+// them can read it. It rises by one with each release that lets documents say what
+// its forerunner refuses to read.
+const FeatureLevel = 2
+
+// A newField is something that a document may say since a level: whoever has a lower
+// one refuses to read the document, even if what it says is the default.
+type newField struct {
+	level int
+	path  string // "*" stands for every name
+	asMap bool   // it is new only to write a map there
+}
+
+// needs returns the highest level among the fields of a document, and the path of the
+// first that has it; 1 and "" if every version can read the document. This is the
+// place to add what documents may newly say.
+func (n *node) needs() (level int, path string) {
+	level = 1
+	for _, f := range [...]newField{
+		{level: 2, path: "spec.limits.*.on_unavailable", asMap: true},
+		{level: 2, path: "spec.limits.*.lease.exact_below"},
+		{level: 2, path: "spec.limits.*.lease.wait"},
+		{level: 2, path: "spec.limits.*.lease.report_every"},
+	} {
+		if at, found := n.find(f.path, f.asMap); found && f.level > level {
+			level, path = f.level, at
+		}
+	}
+	return level, path
+}
+
+// find returns the first path that a pattern leads to.
+func (n *node) find(pattern string, asMap bool) (path string, found bool) {
+	if pattern == "" {
+		return "", !asMap || n.kind == mapNode
+	}
+	if n.kind != mapNode {
+		return "", false
+	}
+	name, rest, _ := strings.Cut(pattern, ".")
+	for i, key := range n.keys {
+		if key.text != name && name != "*" {
+			continue
+		}
+		if below, found := n.items[i].find(rest, asMap); found {
+			return strings.TrimSuffix(key.text+"."+below, "."), true
+		}
+	}
+	return "", false
+}
+
+// Needs returns the feature level that a replica must have to read the document, at
+// least 1, and the path of the first field that asks for so much ("" at level 1). It
+// is for documents as [Decode] returns them: what a [Catalog] keeps of tenants and
+// credentials does not tell any more.
+func (d *Document) Needs() (level int, path string) {
+	if d.root == nil {
+		return 1, ""
+	}
+	return d.root.needs()
+}
+
+// Problem returns what is wrong at a path of the document, with its place.
+func (d *Document) Problem(path, message string) Problem {
+	at, _ := d.place(path)
+	return Problem{File: d.file, Line: at.line, Col: at.col, Kind: d.Kind, Name: d.Name, Path: path, Message: message}
+}

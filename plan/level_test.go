@@ -1,0 +1,47 @@
+package plan_test
+
+import (
+	"testing"
+
+	"github.com/meteproject/mete/plan"
+)
+
+// S24: what a document needs is what it says, not what that amounts to: an older
+// version refuses to read a new field, be it the default.
+func TestNeeds_S24_TheHighestLevelOfAnyField(t *testing.T) {
+	t.Parallel()
+	const limit = "kind: quota, amount: 9, reset: {calendar: day}"
+	for _, tt := range []struct {
+		name, text string
+		level      int
+		path       string
+	}{
+		{"a plan of today", "spec: {limits: {a: {" + limit + ", on_unavailable: deny, lease: {first: 3}}}}", 1, ""},
+		{"a cap", "spec: {limits: {a: {" + limit + "}, b.c: {on_unavailable: {units: 3}}}}", 2, "spec.limits.b.c.on_unavailable"},
+		{"exact", "spec: {limits: {a: {lease: {exact_below: 0%}}}}", 2, "spec.limits.a.lease.exact_below"},
+		{"wait", "spec: {limits: {a: {lease: {wait: 300ms}}}}", 2, "spec.limits.a.lease.wait"},
+		{"reports", `{"spec": {"limits": {"a": {"lease": {"report_every": "1s"}}}}}`, 2, "spec.limits.a.lease.report_every"},
+		{"a limit of that name", "spec: {limits: {wait: {" + limit + "}, exact_below: {lease: {first: 2}}}}", 1, ""},
+		{"elsewhere", "metadata: {labels: {wait: x}}\nspec: {limits: [{lease: {wait: 1s}}]}", 1, ""},
+		{"no map at all", "17", 1, ""},
+	} {
+		if level, path := plan.NeedsOf([]byte(tt.text)); level != tt.level || path != tt.path {
+			t.Errorf("%s: got level %d for %q, want %d for %q", tt.name, level, path, tt.level, tt.path)
+		}
+	}
+}
+
+// S24: every example and every document of the tests before this level needs none.
+func TestNeeds_S24_NoMoreThanThisBuildHas(t *testing.T) {
+	t.Parallel()
+	docs, problems := plan.Decode("", []byte("apiVersion: mete/v1\nkind: Plan\nmetadata: {name: p}\nspec: {limits: {a: {kind: rate, amount: 1, window: 1s}}}"))
+	if len(docs) != 1 {
+		t.Fatal(problems)
+	}
+	if level, path := docs[0].Needs(); level != 1 || path != "" {
+		t.Errorf("got %d, %q", level, path)
+	}
+	if p := docs[0].Problem("spec.limits.a.amount", "too much"); p.Line != 4 || p.Col == 0 || p.Name != "p" || p.Message != "too much" {
+		t.Errorf("problem %+v", p)
+	}
+}

@@ -1,0 +1,161 @@
+package quota_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/store/storetest"
+)
+
+// talk opens a till on boards, which carry word between all tills of one memory.
+func talk(t *testing.T, m *storetest.Memory, boards *storetest.Boards, holder string, tm *quota.Terms) *till {
+	t.Helper()
+	r := &till{t: t, memory: m, store: &recorder{Store: m}, now: time.Now}
+	r.keeper = quota.NewKeeper(quota.KeeperConfig{
+		Store: r.store, Now: time.Now, Board: boards.Join(func() *quota.Keeper { return r.keeper }),
+	}, holder)
+	return r.run(tm)
+}
+
+// The rest of a quota lies idle at three replicas: a fourth one gets all of it, within
+// the 300 ms that a request may wait.
+func TestRecall_Q38_Q40_RefusedOnlyWhenNothingIsLeftAnywhere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		boards := storetest.NewBoards(m, 3*time.Millisecond)
+		for i := range 3 {
+			talk(t, m, boards, fmt.Sprint("idle", i), terms(100)).mustCharge(1) // each holds 9 more
+		}
+		time.Sleep(10 * time.Second) // nobody asks them any more
+		r := talk(t, m, boards, "busy", terms(100))
+		for i := range 97 {
+			ok, waited := r.charge(1)
+			if !ok || waited > 300*time.Millisecond {
+				t.Fatalf("request %d: admitted %v after %v; account %+v", i, ok, waited, m.Account(key()))
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		start := time.Now()
+		if ok, _ := r.charge(1); ok {
+			t.Fatal("admitted past the quota")
+		}
+		if d := time.Since(start); d > 250*time.Millisecond {
+			t.Errorf("the refusal took %v", d)
+		}
+		if s := r.keeper.Stats(); s.Recalls == 0 {
+			t.Error("nothing was recalled")
+		}
+		if s := r.keeper.Stats(); s.Away || s.Failed > 0 {
+			t.Error("a recall counts as a failing store")
+		}
+	})
+}
+
+// A replica that is busy itself keeps what it needs for a second, so that units do not
+// fly to and fro; the store is not written once per request.
+func TestRecall_Q44_BusyHoldersKeepWhatTheyNeed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		boards := storetest.NewBoards(m, 3*time.Millisecond)
+		a, b := talk(t, m, boards, "a", terms(2000)), talk(t, m, boards, "b", terms(2000))
+		var load sync.WaitGroup
+		var mu sync.Mutex
+		admitted := 0
+		for _, r := range []*till{a, b} {
+			r.keeper.SetReplicas(2)
+			load.Go(func() {
+				for range 1500 {
+					if ok, _ := r.charge(1); ok {
+						mu.Lock()
+						admitted++
+						mu.Unlock()
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+			})
+		}
+		load.Wait()
+		if admitted != 2000 {
+			t.Errorf("%d of 2,000 units admitted, though 3,000 were asked for", admitted)
+		}
+		if n := m.Writes(key()); n > 150 {
+			t.Errorf("%d writes for 3,000 requests", n)
+		}
+	})
+}
+
+// When the caller gives less time than a recall takes, it is refused: the store has
+// answered, so that on_unavailable has no say.
+func TestRecall_C117_ShortPatienceIsARefusal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		boards := storetest.NewBoards(m, time.Minute) // word comes too late
+		talk(t, m, boards, "idle", terms(10)).mustCharge(1)
+		r := talk(t, m, boards, "a", terms(10))
+		r.lock.Lock()
+		ready := r.purse.Await(10)
+		r.lock.Unlock()
+		synctest.Wait()
+		select {
+		case <-ready:
+			t.Fatal("answered before the recall was over")
+		default:
+		}
+		r.lock.Lock()
+		defer r.lock.Unlock()
+		if !r.purse.GaveUp(r.at(), 50*time.Millisecond) {
+			t.Error("not told that there is no more")
+		}
+		if r.purse.Room(r.at(), 10) != quota.Spent || r.purse.FailingFor(r.at()) > 0 {
+			t.Error("a recall that was not waited for looks like a failing store")
+		}
+	})
+}
+
+// "Nothing left" is forgotten at once when the account tells that units came back.
+func TestRecall_A35_ReturnedUnitsEndTheMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		boards := storetest.NewBoards(m, 3*time.Millisecond)
+		other, r := talk(t, m, boards, "b", terms(10)), talk(t, m, boards, "a", terms(10))
+		other.mustCharge(10)
+		if ok, _ := r.charge(1); ok {
+			t.Fatal("admitted past the quota")
+		}
+		time.Sleep(time.Second)
+		other.lock.Lock()
+		other.purse.Refund(other.at(), 5, 0)
+		other.purse.Close()
+		other.lock.Unlock()
+		time.Sleep(10 * time.Millisecond)
+		if ok, _ := r.charge(5); !ok {
+			t.Fatal("refused though 5 units came back")
+		}
+	})
+}
+
+// Without anybody who holds units there is nothing to recall, and a refusal is not
+// held back.
+func TestRecall_A35_NothingToRecall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		boards := storetest.NewBoards(m, 3*time.Millisecond)
+		r := talk(t, m, boards, "a", terms(10))
+		r.mustCharge(10)
+		if ok, waited := r.charge(1); ok || waited > 10*time.Millisecond {
+			t.Errorf("admitted %v after %v, want refused at once", ok, waited)
+		}
+		if n := r.keeper.Stats().Recalls; n != 0 {
+			t.Errorf("%d recalls, want none", n)
+		}
+	})
+}
