@@ -5,6 +5,7 @@ package quota
 type Journal interface {
 	// Open returns a cell for what a purse of an account uses under one holder. It
 	// is never nil: a journal that has no room returns one that remembers nothing.
+	// Until its first Used a cell remembers Unbased: no use that the store may lack.
 	Open(key Key, app, holder string) Cell
 }
 

@@ -315,25 +315,40 @@ func (k *Keeper) step(ctx context.Context, running *sync.WaitGroup) time.Duratio
 
 // perform does for p what is due: one operation, one call of the store.
 func (k *Keeper) perform(ctx context.Context, p *Purse) {
-	now := k.now()
-	p.mu.Lock()
-	var op *Operation
-	if now.Mono >= p.retryAt {
-		op = p.next(now, k)
+	op, wait := k.begin(p)
+	goesOn := false
+	if op != nil {
+		res, err := k.apply(ctx, *op, wait)
+		goesOn = k.finish(p, op, res, err)
 	}
-	wait := max(k.cfg.Wait, p.Wait())
-	p.mu.Unlock()
-	if op == nil || !k.call(ctx, p, op, wait) {
-		k.holdBack(ctx, p)
+	if !goesOn && k.holdsBack(p) {
+		pause(ctx, staleWait)
+		k.letLook(p)
 	}
 	k.sendRecall(ctx, p)
 	k.release(p)
 }
 
-// call does op and tells p what became of it. It tells whether p can go on at once:
-// not while its terms are old or this incarnation is lost.
-func (k *Keeper) call(ctx context.Context, p *Purse, op *Operation, wait time.Duration) (answered bool) {
-	res, err := k.apply(ctx, *op, wait)
+// begin returns the operation that p needs, if any, and how long it may take.
+func (k *Keeper) begin(p *Purse) (op *Operation, wait time.Duration) {
+	now := k.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now.Mono >= p.retryAt {
+		op = p.next(now, k)
+	}
+	return op, max(k.cfg.Wait, p.Wait())
+}
+
+func (k *Keeper) apply(ctx context.Context, op Operation, wait time.Duration) (Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return k.cfg.Store.Apply(ctx, op)
+}
+
+// finish tells p what became of op. It tells whether p can go on at once: not while
+// its terms are old or this incarnation is lost.
+func (k *Keeper) finish(p *Purse, op *Operation, res Result, err error) (goesOn bool) {
 	now := k.now()
 	k.count(op, res, err)
 	if errors.Is(err, ErrGone) {
@@ -349,25 +364,19 @@ func (k *Keeper) call(ctx context.Context, p *Purse, op *Operation, wait time.Du
 	return !p.stale && !k.lostHolder()
 }
 
-func (k *Keeper) apply(ctx context.Context, op Operation, wait time.Duration) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	return k.cfg.Store.Apply(ctx, op)
+// holdsBack tells whether requests still wait for p, because its terms or this
+// incarnation are out of date, until news had time to arrive.
+func (k *Keeper) holdsBack(p *Purse) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.wait != nil && p.recall.until == 0
 }
 
-// holdBack keeps requests that still wait for p, because its terms or this
-// incarnation are out of date, until news had time to arrive. Then they look again.
-func (k *Keeper) holdBack(ctx context.Context, p *Purse) {
+// letLook lets requests that wait for p look again.
+func (k *Keeper) letLook(p *Purse) {
 	p.mu.Lock()
-	waiting := p.wait != nil && p.recall.until == 0
-	p.mu.Unlock()
-	if !waiting {
-		return
-	}
-	pause(ctx, staleWait)
-	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.wake()
-	p.mu.Unlock()
 }
 
 // release lets p be taken again, at once if there is more to do.

@@ -22,7 +22,7 @@ func (p *Purse) next(now Instant, k *Keeper) *Operation {
 	p.join(now, k.incarnation())
 	p.dropHeld(now)
 	p.dropSpoiled(now)
-	p.giveUp(now)
+	gaveUp := p.giveUp(now)
 	want, least := p.wish(now)
 	p.returning = false
 	if p.following && p.need == 0 && !p.refused(now) {
@@ -33,7 +33,8 @@ func (p *Purse) next(now Instant, k *Keeper) *Operation {
 		p.lots, p.batch = nil, 0 // idle purses are closed, not renewed
 	}
 	hold := p.hold()
-	if want == 0 && p.held == sum(hold) && p.used == p.reported {
+	unspent := p.held - sum(hold) - (p.used - p.reported) // goes back
+	if want == 0 && unspent <= 0 && !gaveUp && !p.reportDue(now) {
 		p.plan(now)
 		return nil
 	}
@@ -103,6 +104,7 @@ func (p *Purse) join(now Instant, holder string) {
 	p.held, p.contacted, p.maybe = 0, false, false
 	p.holder, p.seq, p.reported = holder, 0, 0
 	if p.used != 0 {
+		p.pending = refusal{at: now, set: true}
 		p.remember(now)
 	}
 }
@@ -152,11 +154,10 @@ func sum(leases []Lease) int64 { return Holder{Leases: leases}.leased() }
 // plan sets the time of the next look at p: when its lease comes of age, or when
 // what it used is due to be reported.
 func (p *Purse) plan(now Instant) {
-	if len(p.lots) == 0 && p.used == p.reported {
-		return
+	if len(p.lots) > 0 {
+		from := max(p.filled.Mono, p.lastContact.Mono)
+		p.lookAt(max(from+int64(p.terms.Rule.RenewAfter-p.early), now.Mono+1))
 	}
-	from := max(p.filled.Mono, p.lastContact.Mono)
-	p.lookAt(max(from+int64(p.terms.Rule.RenewAfter-p.early), now.Mono+1))
 	if p.used != p.reported {
 		p.planReport(now)
 	}
@@ -268,6 +269,7 @@ func (p *Purse) applied(now Instant, op *Operation, res Result) {
 	p.op, p.seq, p.doubt, p.maybe, p.suspect = nil, op.Seq, false, false, 0
 	p.held = sum(op.Hold) + res.Granted
 	p.know(now, res.Own)
+	p.pending = refusal{at: p.opAsked, set: p.used != p.reported}
 	p.settleExcess(res)
 	p.others = res.Used - res.Own
 	p.contacted, p.lastContact = true, now

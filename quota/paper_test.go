@@ -2,6 +2,8 @@ package quota_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/meteproject/mete/quota"
@@ -43,6 +45,9 @@ func (p *paper) orphans() []quota.Orphan {
 	for c := range p.cells {
 		all = append(all, c.Orphan)
 	}
+	slices.SortFunc(all, func(a, b quota.Orphan) int { // in the same order each time
+		return strings.Compare(fmt.Sprint(a.Key, a.Holder), fmt.Sprint(b.Key, b.Holder))
+	})
 	return all
 }
 

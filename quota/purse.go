@@ -56,7 +56,9 @@ type Purse struct {
 	lots  []lot // oldest first
 	used  int64 // cumulative, under holder
 	marks []mark
-	cell  Cell // nil: nothing to be remembered yet
+	// pending is since when, if set, there is use, or a refund, that is not reported.
+	pending refusal
+	cell    Cell // nil: nothing to be remembered yet
 
 	over, opOver excess // as it is, and as the operation under way reports it
 	suspect      int64  // spent from leases since terms may have changed unheard
@@ -198,16 +200,26 @@ func (p *Purse) Charge(now Instant, n int64) (uncovered int64) {
 	return uncovered
 }
 
-// planReport plans a look at p for when what it used is due to be reported (A47),
-// unless an earlier one is planned.
-func (p *Purse) planReport(now Instant) {
-	after := p.terms.Rule.RenewAfter
+// reportAfter is how long use waits to be reported (A47).
+func (p *Purse) reportAfter() time.Duration {
 	if every := p.terms.Rule.ReportEvery; every > 0 {
-		after = min(after, every)
+		return min(p.terms.Rule.RenewAfter, every)
 	}
-	if p.reviewAt == 0 || p.reviewAt > now.Mono+int64(after) {
-		p.keeper.review(p, now.Mono+int64(after))
+	return p.terms.Rule.RenewAfter
+}
+
+// planReport plans a look at p for when what it used is due to be reported, unless an
+// earlier one is planned.
+func (p *Purse) planReport(now Instant) {
+	at := max(p.pending.at.Mono+int64(p.reportAfter()), now.Mono+1)
+	if p.reviewAt == 0 || p.reviewAt > at {
+		p.keeper.review(p, at)
 	}
+}
+
+// reportDue tells whether what p used has waited for long enough.
+func (p *Purse) reportDue(now Instant) bool {
+	return p.used != p.reported && (p.closing || !p.contacted || now.since(p.pending.at) >= p.reportAfter())
 }
 
 // renewable tells whether the hot path should wake the keeper: a good part of the

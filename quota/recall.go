@@ -150,14 +150,18 @@ func (k *Keeper) Recalled(key Key) {
 	}
 }
 
-// giveUp gives up what the demand of the last seconds does not need, once.
-func (p *Purse) giveUp(now Instant) {
-	if p.returning && p.need == 0 {
-		before := p.spendable(now)
-		p.trim(now, p.demand.over(now, time.Second))
-		p.batch = p.spendable(now)
-		p.keeper.stats.returned.Add(before - p.batch)
+// giveUp gives up what the demand of a second does not need, if another replica has
+// asked for it. It tells whether it did; what was used goes with it, since that may
+// be what the other one waits to know.
+func (p *Purse) giveUp(now Instant) bool {
+	if !p.returning || p.need > 0 {
+		return false
 	}
+	before := p.spendable(now)
+	p.trim(now, p.demand.over(now, time.Second))
+	p.batch = p.spendable(now)
+	p.keeper.stats.returned.Add(before - p.batch)
+	return true
 }
 
 // find returns the open purse of an account, or nil.

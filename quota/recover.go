@@ -4,12 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 )
-
-// HeldFor is how long counts that are not reported may be held; then they are
-// dropped (A59).
-const HeldFor = 10 * time.Minute
 
 // Recovered is what became of the use of an orphan.
 type Recovered struct {
@@ -26,6 +21,9 @@ const recoverTries = 8
 // nanoseconds since 1970, and closes its leases. Nothing is counted twice: where
 // nobody can tell whether the store has it, it counts as reported (A45). What is lost
 // or dropped is never billed.
+//
+// An operation that the dead process had sent may still come before this one, and is
+// reckoned with. After it, it fails: the account that it was computed from is no more.
 //
 // After an error it is to be called again with the same o, which has notes of what was
 // found out: in the end it returns what all calls did. It is not to be called
@@ -98,7 +96,7 @@ func (o *Orphan) goal(own, wall int64) int64 {
 	return o.Used
 }
 
-func (o *Orphan) late(wall int64) bool { return wall-o.Wall > int64(HeldFor) }
+func (o *Orphan) late(wall int64) bool { return wall-o.Wall > int64(heldFor) }
 
 func (o *Orphan) settled(goal int64) Recovered {
 	return Recovered{Reported: goal - o.had, Dropped: max(0, o.Used-goal), Lost: o.lost}
