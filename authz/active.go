@@ -17,6 +17,11 @@ const activeShards = 64
 // more than one, a table that has outgrown it shrinks again.
 const evictionTries = 4
 
+// mostPast is how many times the bound the table may hold, while etcd is away, of nodes
+// that have to stay. Past it a new tenant is not kept: names that somebody makes up must
+// not fill the memory when nothing can be settled (C26).
+const mostPast = 4
+
 // longestRest is for how long at most a node that had to stay is not looked at again.
 // Its limits may change meanwhile.
 const longestRest = time.Minute
@@ -59,14 +64,18 @@ func newActive(k *quota.Keeper, limit int) *active {
 	return a
 }
 
-// node returns the node of a tenant, a new one if there is none.
-func (a *active) node(tenant string, now quota.Instant) *node {
+// node returns the node of a tenant, a new one if there is none. It is nil if there is
+// none and no room for one while etcd is away, unless it must be kept: one that leads
+// others.
+func (a *active) node(tenant string, now quota.Instant, must bool) *node {
 	shard := &a.shards[maphash.String(a.seed, tenant)&(activeShards-1)]
 	shard.mu.RLock()
 	n := shard.nodes[tenant]
 	shard.mu.RUnlock()
 	if n == nil {
-		n = a.add(shard, tenant, now)
+		if n = a.add(shard, tenant, now, must); n == nil {
+			return nil
+		}
 	}
 	if second := now.Mono / int64(time.Second); n.used.Load() != second {
 		n.used.Store(second)
@@ -74,7 +83,7 @@ func (a *active) node(tenant string, now quota.Instant) *node {
 	return n
 }
 
-func (a *active) add(shard *activeShard, tenant string, now quota.Instant) *node {
+func (a *active) add(shard *activeShard, tenant string, now quota.Instant, must bool) *node {
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
 	if n := shard.nodes[tenant]; n != nil {
@@ -82,6 +91,9 @@ func (a *active) add(shard *activeShard, tenant string, now quota.Instant) *node
 	}
 	if a.count.Load() >= a.max {
 		a.evict(shard, now)
+		if !must && a.count.Load() >= mostPast*a.max && a.keeper.Away(now) {
+			return nil
+		}
 	}
 	n := &node{tenant: string(append([]byte(nil), tenant...))}
 	n.used.Store(now.Mono / int64(time.Second))

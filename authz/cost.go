@@ -41,6 +41,14 @@ func price(snap *plan.Snapshot, app *plan.App, req *Request, c *caller) cost {
 	return p
 }
 
+// weight returns how many requests the request counts for.
+func (p *cost) weight() int64 {
+	if p.rule != nil {
+		return times(p.rule.Weight, p.hits)
+	}
+	return p.hits
+}
+
 // units returns what the request takes of l; 0 if l is not concerned.
 func (p *cost) units(l *plan.EffectiveLimit) int64 {
 	if !spends(l.Classes, p.class) {

@@ -142,7 +142,13 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 		return true, nil, 0
 	}
 	at := d.keeper.Instant(now)
-	leaf := d.active.node(caller.tenant, at)
+	leaf := d.active.node(caller.tenant, at, false)
+	if leaf == nil {
+		d.stats.uncounted.Add(p.weight())
+		dec.Tenant = caller.stable()
+		p.unavailable(app, dec, "more tenants are active than this replica keeps, and none of them can be dropped")
+		return true, nil, 0
+	}
 	dec.Tenant = leaf.tenant // the caller's name may point into a buffer
 	path := d.path(cur, app, leaf, now, at)
 	if path.refusesUnknown(app, dec) || path.broken(app, &p, dec) {
@@ -203,7 +209,13 @@ func (p *path) broken(app *plan.App, c *cost, dec *Decision) bool {
 	if p.terms.Broken == "" {
 		return false
 	}
-	dec.Why = p.terms.Broken
+	c.unavailable(app, dec, p.terms.Broken)
+	return true
+}
+
+// unavailable answers where nothing can be counted, as if etcd were away.
+func (c *cost) unavailable(app *plan.App, dec *Decision, why string) {
+	dec.Why = why
 	choice := c.choice
 	if choice == plan.ChoiceUnset {
 		choice = app.Defaults.OnUnavailable
@@ -212,7 +224,6 @@ func (p *path) broken(app *plan.App, c *cost, dec *Decision) bool {
 	if choice == plan.Deny && c.check {
 		dec.Outcome = Unavailable
 	}
-	return true
 }
 
 // maxSkew is how far Envoy's clock may be from ours for the start of a request to

@@ -65,7 +65,7 @@ func (d *Decider) build(cur *current, app *plan.App, leaf *node, now time.Time, 
 		t := &terms.Nodes[i]
 		n := leaf
 		if t.Tenant != leaf.tenant {
-			n = d.active.node(t.Tenant, at)
+			n = d.active.node(t.Tenant, at, true)
 		}
 		p.steps[i] = step{node: n, terms: t}
 	}

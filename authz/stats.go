@@ -12,6 +12,7 @@ type Stats struct {
 	Refusals  map[RefusalKey]int64
 	Tenants   int64 // kept now
 	Evicted   int64
+	Uncounted int64 // requests decided by on_unavailable and not counted, for lack of room (C26)
 }
 
 // A RefusalKey tells which limit refused.
@@ -22,7 +23,8 @@ const outcomes = int(NotReady) + 1
 type appCounts [outcomes]atomic.Int64
 
 type stats struct {
-	apps sync.Map // name to *appCounts; read by every request
+	apps      sync.Map // name to *appCounts; read by every request
+	uncounted atomic.Int64
 
 	mu       sync.Mutex
 	refusals map[RefusalKey]int64
@@ -61,6 +63,7 @@ func (s *stats) read() Stats {
 	out := Stats{
 		Decisions: make(map[string]map[Outcome]int64),
 		Refusals:  make(map[RefusalKey]int64, len(s.refusals)),
+		Uncounted: s.uncounted.Load(),
 	}
 	s.apps.Range(func(name, counts any) bool {
 		by := make(map[Outcome]int64)

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	_ "time/tzdata"
 
 	"github.com/meteproject/mete/plan"
@@ -224,6 +225,26 @@ func TestDecode_Defaults(t *testing.T) {
 	want := plan.LeaseRule{First: 10, MaxShare: 1000, Demand: 10e9, RenewAtUsed: 7000, RenewAfter: 45e9, UsableFor: 60e9}
 	if got := limits[1].Lease; got != want {
 		t.Errorf("got lease %+v, want %+v", got, want)
+	}
+}
+
+// What a limit may say of its leases and of an etcd that is away (C21, C23, P44, Q45).
+func TestDecode_C21_C23_P44_Q45_LeasesAndOutages(t *testing.T) {
+	doc := decodeOne(t, `apiVersion: mete/v1
+kind: Plan
+metadata: {name: p}
+spec:
+  limits:
+    second: {kind: rate, amount: 10, window: 1s}
+    capped: {kind: quota, amount: 1000, reset: {calendar: day}, on_unavailable: {allow: {units: 500, for: 5m}}}
+    denied: {kind: quota, amount: 1000, reset: {calendar: day}, on_unavailable: deny, lease: {wait: 2s, report_every: 1s, exact_below: 0.1%}}
+`)
+	capped, denied := doc.Plan.Limits[1], doc.Plan.Limits[2]
+	if capped.OnUnavailable != plan.Allow || capped.AllowCap != (plan.AllowCap{Units: 500, For: 5 * time.Minute}) {
+		t.Errorf("got %v up to %+v", capped.OnUnavailable, capped.AllowCap)
+	}
+	if l := denied.Lease; denied.OnUnavailable != plan.Deny || l.Wait != 2*time.Second || l.ReportEvery != time.Second || l.ExactBelow != 10 {
+		t.Errorf("got %v, %+v", denied.OnUnavailable, l)
 	}
 }
 

@@ -122,11 +122,12 @@ func (o *object) onUnavailable(l *Limit) {
 	if n := outer.require("allow", "a cap such as {units: 500, for: 5m}"); n != nil {
 		l.OnUnavailable = Allow
 		c := o.object(n, outer.at("allow"))
-		if n := c.field("units"); n != nil {
-			l.AllowCap.Units, _ = c.whole(n, c.at("units"), 1, MaxAmount)
+		units, length := c.field("units"), c.field("for")
+		if units != nil {
+			l.AllowCap.Units, _ = c.whole(units, c.at("units"), 1, MaxAmount)
 		}
 		l.AllowCap.For = c.duration("for", 0, time.Second, 24*time.Hour)
-		if l.AllowCap == (AllowCap{}) {
+		if units == nil && length == nil {
 			o.fail(n, c.path, "caps nothing; write units, for or both, or on_unavailable: allow")
 		}
 		c.done()
