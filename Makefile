@@ -7,6 +7,10 @@ PROTOC_GEN_GO_VERSION := v1.36.12
 FUZZTIME  ?= 10s
 BENCHTIME ?= 1s
 KEEP      ?=
+SEED      ?=
+LONG      ?=
+CHAOS     ?=
+ONLY      ?=
 
 # The race detector needs a C compiler. Without one the tests still run, and say what they lack.
 RACE := $(shell command -v "$${CC:-$$(go env CC)}" >/dev/null 2>&1 && echo -race)
@@ -20,7 +24,7 @@ BUF_STAMP  := $(BIN)/.buf-$(BUF_VERSION)
 GEN_STAMP  := $(BIN)/.protoc-gen-go-$(PROTOC_GEN_GO_VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint build bench fuzz generate clean envoy
+.PHONY: help demo test chaos lint build bench fuzz generate clean envoy
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +36,10 @@ demo: ## see mete at work behind a real Envoy; KEEP=1 leaves it up to play with
 test: envoy ## all tests with the race detector, the end-to-end tests with a real Envoy included
 	$(if $(RACE),,@echo "no C compiler: testing without the race detector")
 	$(GO) test $(RACE) -timeout 9m ./...
+
+chaos: ## kills, pauses and lost replies under load; SEED=7 repeats faults, LONG=1 or CHAOS=10m for longer, ONLY=killed
+	@$(GO) build -o $(BIN)/chaos ./test/chaos
+	@$(BIN)/chaos $(if $(SEED),-seed $(SEED)) $(if $(LONG),-long) $(if $(CHAOS),-for $(CHAOS)) $(if $(ONLY),-only $(ONLY))
 
 lint: $(LINT_STAMP) ## golangci-lint with the rules of .golangci.yml
 	$(BIN)/golangci-lint run ./...

@@ -14,7 +14,6 @@ type KeeperStats struct {
 	InFlight                                        int   // at the store now
 	Away                                            bool  // the store counts as failing
 	GrantedUnits                                    int64 // lent to this replica in all
-	LostUnits                                       int64 // used, and perhaps lost with an incarnation (ReplicaLost)
 
 	LetOnUnits    int64           // let on without a lease while the store was away
 	DroppedUnits  int64           // used, held for more than 10 min and never reported (A59)
@@ -57,7 +56,7 @@ func (k *Keeper) Stats() KeeperStats {
 		Granted: k.stats.granted.Load(), Refused: k.stats.refused.Load(), Reported: k.stats.reported.Load(),
 		Stale: k.stats.stale.Load(), Gone: k.stats.gone.Load(), Failed: k.stats.failed.Load(),
 		Purses: len(k.purses), Queued: len(k.waitedFor) + len(k.ready), InFlight: k.inFlight,
-		Away: k.Away(now), GrantedUnits: k.stats.units.Load(), LostUnits: k.stats.lost.Load(),
+		Away: k.Away(now), GrantedUnits: k.stats.units.Load(),
 		LetOnUnits: k.stats.letOn.Load(), DroppedUnits: k.stats.dropped.Load(),
 		Recalls: k.stats.recalls.Load(), ReturnedUnits: k.stats.returned.Load(),
 		Overshoot: map[Cause]int64{

@@ -13,6 +13,8 @@ import (
 	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap/zapcore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/meteproject/mete/store/internal/zaplog"
 )
@@ -26,9 +28,14 @@ type Config struct {
 	Log       zerolog.Logger
 }
 
-// Connect returns a client of the etcd that cfg names. It does not wait for it:
-// an etcd that is away is no error here.
-func Connect(cfg Config) (*clientv3.Client, error) {
+// Connect returns one client of all endpoints that cfg names, which takes them in
+// turn: fit for a single endpoint, and for tools. It does not wait for etcd: one that
+// is away is no error here.
+func Connect(cfg Config) (*clientv3.Client, error) { return dial(cfg, false) }
+
+// dial returns a client. One that is hasty fails a request at once while its
+// connection is broken, for there are others; else the request waits for it.
+func dial(cfg Config, hasty bool) (*clientv3.Client, error) {
 	token := ""
 	if cfg.User != "" && cfg.Password != "" {
 		token = noToken
@@ -45,6 +52,7 @@ func Connect(cfg Config) (*clientv3.Client, error) {
 		// Each try is bounded by its caller, who repeats it; one more is for a
 		// token that ran out.
 		MaxUnaryRetries: 2,
+		DialOptions:     dialOptions(hasty),
 		Logger:          zaplog.New(cfg.Log, zapcore.ErrorLevel).Logger(),
 	})
 	if err != nil {
@@ -56,6 +64,31 @@ func Connect(cfg Config) (*clientv3.Client, error) {
 	return c, nil
 }
 
+// Pauses between attempts to connect, and how long one may take. The defaults of
+// grpc-go are up to 120 s and 20 s, for which an etcd that is back would be missed.
+const (
+	firstRedial = 100 * time.Millisecond
+	lastRedial  = time.Second
+	dialTimeout = 3 * time.Second
+)
+
+func dialOptions(hasty bool) []grpc.DialOption {
+	redial := backoff.DefaultConfig
+	redial.BaseDelay, redial.MaxDelay = firstRedial, lastRedial
+	options := []grpc.DialOption{
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: dialTimeout}),
+	}
+	if hasty {
+		// clientv3 asks for the opposite with each request; the last word counts.
+		options = append(options, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+			conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			return invoke(ctx, method, req, reply, conn, append(opts, grpc.WaitForReady(false))...)
+		}))
+	}
+	return options
+}
+
 // noToken is no token of any user. Given user and password, clientv3 would log in
 // before it returns, without a bound on how long. With a token that etcd refuses,
 // each call logs in if need be, within its own time.
@@ -65,21 +98,43 @@ const noToken = "none"
 // those with known faults in what mete relies on: permissions inside nested
 // transactions, and watches. It returns the first error of an endpoint.
 func CheckVersion(ctx context.Context, c *clientv3.Client, log zerolog.Logger) error {
+	_, err := CheckBatching(ctx, log, c)
+	return err
+}
+
+// CheckBatching does what CheckVersion does for the endpoints of all clients, and
+// returns how operations on accounts may travel: [Nested] once every endpoint has
+// answered and none is too old for that, else [Single]. An etcd in this process has
+// no endpoints and is new enough.
+func CheckBatching(ctx context.Context, log zerolog.Logger, clients ...*clientv3.Client) (Batching, error) {
 	var first error
-	for _, e := range c.Endpoints() {
-		s, err := c.Status(ctx, e)
-		if err != nil {
-			if first == nil {
-				first = fmt.Errorf("ask %s for its version: %w", e, err)
+	batching := Nested
+	for _, c := range clients {
+		for _, e := range c.Endpoints() {
+			fit, err := checkEndpoint(ctx, log, c, e)
+			if !fit {
+				batching = Single
 			}
-			continue
-		}
-		if !supported(s.Version) {
-			log.Warn().Str("endpoint", e).Str("version", s.Version).
-				Msg("etcd is older than 3.5.33, 3.6.14 or 3.7.1 and has known faults; upgrade it")
+			if first == nil {
+				first = err
+			}
 		}
 	}
-	return first
+	return batching, first
+}
+
+// checkEndpoint tells whether an endpoint says that its version is supported.
+func checkEndpoint(ctx context.Context, log zerolog.Logger, c *clientv3.Client, endpoint string) (bool, error) {
+	s, err := c.Status(ctx, endpoint)
+	if err != nil {
+		return false, fmt.Errorf("ask %s for its version: %w", endpoint, err)
+	}
+	if !supported(s.Version) {
+		log.Warn().Str("endpoint", endpoint).Str("version", s.Version).
+			Msg("etcd is older than 3.5.33, 3.6.14 or 3.7.1 and has known faults; upgrade it")
+		return false, nil
+	}
+	return true, nil
 }
 
 // supported tells whether an etcd version is at least 3.5.33, 3.6.14 or 3.7.1.
@@ -105,13 +160,12 @@ func supported(version string) bool {
 
 // EnsureEpoch returns the random id of the store, and makes one if it has none. A
 // restore from a backup must change it.
-func EnsureEpoch(ctx context.Context, c *clientv3.Client) (string, error) {
+func EnsureEpoch(ctx context.Context, kv Doer) (string, error) {
 	id := randomID(16)
-	r, err := c.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(EpochKey), "=", 0)).
-		Then(clientv3.OpPut(EpochKey, id)).
-		Else(clientv3.OpGet(EpochKey)).
-		Commit()
+	r, err := txn(ctx, kv,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(EpochKey), "=", 0)},
+		[]clientv3.Op{clientv3.OpPut(EpochKey, id)},
+		[]clientv3.Op{clientv3.OpGet(EpochKey)})
 	if err != nil {
 		return "", fmt.Errorf("ensure %s: %w", EpochKey, err)
 	}

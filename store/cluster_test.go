@@ -81,15 +81,20 @@ func TestTheLeaderGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	m := startMember(t, c, "a", time.Second)
+	cluster, err := store.NewCluster(store.Config{Endpoints: endpoints, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cluster.Close() }()
+	m := startMemberOf(t, cluster, "a", time.Second)
 	defer m.stop()
-	r := startDocuments(t, c, zerolog.Nop())
+	r := startDocumentsOf(t, cluster, zerolog.Nop())
 	defer r.stop()
 	put(t, c, store.DocumentKey(plan.KindPlan, "pro"), planText("pro", 1))
 	r.until("plan", hasAmount("pro", 1))
 	eventually(t, "registered", func() bool { return len(m.Replicas()) == 1 && len(m.incarnations()) == 1 })
 	id := m.Incarnation()
-	accounts := store.NewAccounts(c)
+	accounts := store.NewAccounts(cluster)
 	op := quota.Operation{Key: quota.Key{Tenant: "org:a"}, Holder: id, Seq: 1, Want: 5, Min: 1, Ceiling: 100}
 	apply(t, accounts, op)
 

@@ -23,7 +23,7 @@ type candidate struct {
 // decided is what decide found, for the caller to write down.
 type decided struct {
 	changed   bool         // the catalog may hold something else than before
-	publish   []*candidate // of the published kinds, in force in the catalog already
+	publish   []*candidate // in force in the catalog already: of the published kinds, and of others what raises the minimum
 	deletions []docID      // of the published kinds, not done yet
 }
 
@@ -43,7 +43,7 @@ func (s *shelf) decide() decided {
 		switch {
 		case c.problems != nil:
 			s.reject(Rejection{Kind: c.kind, Name: c.name, Revision: c.revision, Problems: c.problems}, c.doc)
-		case published(c.kind):
+		case published(c.kind) || !s.fleet.fits(c.doc):
 			ds.publish = append(ds.publish, c)
 		default:
 			s.accept(c.docID)
@@ -79,24 +79,45 @@ func (s *shelf) collect() (candidates []*candidate, deletions []docID) {
 	for _, c := range append(read, unread...) {
 		if plan.Refused(c.problems) || c.doc == nil {
 			s.reject(Rejection{Kind: c.kind, Name: c.name, Revision: c.revision, Problems: c.problems}, nil)
+			s.doubt(c.docID)
 			s.fallBack(c.docID, c.revision, first(c.problems))
 			continue
 		}
 		c.problems = nil
+		if why := s.fleet.bars(c); why != nil {
+			s.bar(c, *why)
+			s.fallBack(c.docID, c.revision, first(s.rejected[c.docID].Problems))
+			continue
+		}
 		candidates = append(candidates, c)
 	}
+	again, more := s.collectRejected(s.relevant || len(candidates)+len(deletions) > 0)
+	candidates, deletions = append(candidates, again...), append(deletions, more...)
+	clear(s.dirty)
+	s.fleet.judged()
+	slices.SortFunc(deletions, compareIDs)
+	return candidates, deletions
+}
+
+// collectRejected returns what was rejected before and has to be decided again: all
+// of it if something else changed, and what the fleet held back if that changed.
+func (s *shelf) collectRejected(all bool) (candidates []*candidate, deletions []docID) {
 	for id, r := range s.rejected {
 		_, isDirty := s.dirty[id]
+		again := all || r.barred && s.fleet.moved()
 		switch {
-		case isDirty || !s.relevant && len(candidates) == 0 && len(deletions) == 0:
+		case isDirty || !again:
 		case r.Deleted:
 			deletions = append(deletions, id)
 		case r.doc != nil:
-			candidates = append(candidates, &candidate{docID: id, doc: r.doc, revision: r.Revision, text: s.sources[id].text})
+			c := &candidate{docID: id, doc: r.doc, revision: r.Revision, text: s.sources[id].text}
+			if why := s.fleet.bars(c); why != nil {
+				s.bar(c, *why)
+				continue
+			}
+			candidates = append(candidates, c)
 		}
 	}
-	clear(s.dirty)
-	slices.SortFunc(deletions, compareIDs)
 	return candidates, deletions
 }
 

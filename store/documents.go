@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/meteproject/mete/plan"
 )
@@ -17,7 +16,7 @@ import (
 // Documents watches the documents of a store and says what is in force. Fields
 // are set before Run and not changed after.
 type Documents struct {
-	client *clientv3.Client
+	cluster *Cluster
 
 	Now func() time.Time
 	Log zerolog.Logger
@@ -30,6 +29,9 @@ type Documents struct {
 	// OnApplied is called by Run with the time from the arrival of changes
 	// until all of them were decided. It is not called for a full read.
 	OnApplied func(time.Duration)
+	// OnMinimum is called by Run with the feature level that the store needs, before
+	// the first snapshot and whenever it changes.
+	OnMinimum func(Minimum)
 
 	// Progress and Silence replace 5 s and 15 s in tests.
 	Progress, Silence time.Duration
@@ -57,14 +59,15 @@ type DocumentStats struct {
 	// ApplyDelay is how long the last change took from its arrival until it was
 	// in force.
 	ApplyDelay time.Duration
+	Minimum    Minimum // that the store needs; zero before the first complete read
 }
 
 // NewDocuments returns the documents of an etcd.
-func NewDocuments(client *clientv3.Client) *Documents {
+func NewDocuments(cluster *Cluster) *Documents {
 	return &Documents{
-		client: client, Log: zerolog.Nop(),
+		cluster: cluster, Log: zerolog.Nop(),
 		Now:     time.Now, //nolint:forbidigo // the default of an edge
-		watcher: watcher{client: client, name: "documents", spans: documentSpans()},
+		watcher: watcher{cluster: cluster, name: "documents", spans: append(documentSpans(), fleetSpans()...)},
 	}
 }
 
@@ -82,13 +85,14 @@ func (d *Documents) Run(ctx context.Context) error {
 
 func (d *Documents) start(ctx context.Context) {
 	d.shelf = newShelf(d.Log)
+	d.shelf.fleet = newFleet()
 	d.shelf.history = func(id docID, before int64) *plan.Document {
 		if d.searches++; d.searches > maxSearches {
 			return nil
 		}
 		search, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()
-		doc, _, _ := lastGood(search, d.client, id, before)
+		doc, _, _ := lastGood(search, d.cluster, id, before, d.shelf.fleet.fits)
 		if search.Err() != nil {
 			d.searches = maxSearches // every further one would wait, too
 		}
@@ -145,7 +149,21 @@ func (d *Documents) handle(ctx context.Context, b batch) error {
 		d.OnApplied(delay)
 	}
 	d.record(ctx)
+	d.ensureEpoch(ctx)
 	return nil
+}
+
+// ensureEpoch gives the store an epoch if it has none: it is new, or somebody has
+// emptied it. The watch tells which one it is.
+func (d *Documents) ensureEpoch(ctx context.Context) {
+	if d.epoch != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	if _, err := EnsureEpoch(ctx, d.cluster); err != nil {
+		d.Log.Warn().Err(err).Msg("a restored store could not be told from this one; trying again")
+	}
 }
 
 // reset forgets everything of the store.
@@ -192,6 +210,7 @@ func (d *Documents) settle(ctx context.Context) {
 		changed = true
 	}
 	d.shelf.relevant = false
+	d.tellMinimum()
 	list := d.shelf.list()
 	d.mu.Lock()
 	d.list = list
@@ -209,6 +228,18 @@ func (d *Documents) settle(ctx context.Context) {
 	d.mu.Unlock()
 	if d.OnSnapshot != nil {
 		d.OnSnapshot(snap)
+	}
+}
+
+// tellMinimum passes on what the store needs, if that is news.
+func (d *Documents) tellMinimum() {
+	m := d.shelf.fleet.minimum
+	d.mu.Lock()
+	news := d.stats.Minimum == Minimum{} || d.stats.Minimum.Level != m.Level
+	d.stats.Minimum = m
+	d.mu.Unlock()
+	if news && d.OnMinimum != nil {
+		d.OnMinimum(m)
 	}
 }
 
@@ -246,13 +277,21 @@ func (d *Documents) again(ctx context.Context) {
 		d.settle(ctx)
 	}
 	d.record(ctx)
+	d.ensureEpoch(ctx)
 }
 
-// list returns what is rejected, sorted.
+// list returns what is rejected, and what cannot be read here, sorted.
 func (s *shelf) list() []Rejection {
-	all := make([]Rejection, 0, len(s.rejected))
-	for _, r := range s.rejected {
-		all = append(all, r.Rejection)
+	all := make([]Rejection, 0, len(s.rejected)+len(s.unread))
+	for id, r := range s.rejected {
+		one := r.Rejection
+		one.Problems = append(slices.Clone(one.Problems), s.unread[id].Problems...)
+		all = append(all, one)
+	}
+	for id, r := range s.unread {
+		if s.rejected[id] == nil {
+			all = append(all, r)
+		}
 	}
 	slices.SortFunc(all, func(a, b Rejection) int {
 		return compareIDs(docID{a.Kind, a.Name}, docID{b.Kind, b.Name})

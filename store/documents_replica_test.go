@@ -45,6 +45,11 @@ type replica struct {
 
 func startDocuments(t *testing.T, c *clientv3.Client, log zerolog.Logger) *replica {
 	t.Helper()
+	return startDocumentsOf(t, store.ClusterOf(c), log)
+}
+
+func startDocumentsOf(t *testing.T, c *store.Cluster, log zerolog.Logger) *replica {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &replica{Documents: store.NewDocuments(c), t: t, cancel: cancel}
 	r.Log, r.Progress, r.Silence = log, 100*time.Millisecond, 2*time.Second

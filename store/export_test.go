@@ -8,3 +8,11 @@ var (
 	ReplicaKey    = replicaKey
 	Supported     = supported
 )
+
+// Line tells whether requests of s are under way in batches, and how many operations
+// wait meanwhile.
+func (s *Accounts) Line() (busy bool, waiting int) {
+	s.line.mu.Lock()
+	defer s.line.mu.Unlock()
+	return s.line.busy, len(s.line.waiting)
+}

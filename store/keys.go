@@ -22,6 +22,8 @@ import (
 //	/mete/v1/state/versions/TENANT                   its revision voids older leases
 //	/mete/v1/state/replicas/INCARNATION              presence
 //	/mete/v1/state/liable/INCARNATION                may still hold units
+//	/mete/v1/state/recalls/HH/TENANT/LIMIT/WINDOW    units are wanted back
+//	/mete/v1/state/jobs/NAME                         whose turn it is, and where
 const (
 	Prefix = "/mete/v1/"
 
@@ -35,6 +37,12 @@ const (
 	// ReplicasPrefix and LiablePrefix precede the incarnation.
 	ReplicasPrefix = statePrefix + "replicas/"
 	LiablePrefix   = statePrefix + "liable/"
+	// RecallsPrefix precedes HH/TENANT/LIMIT/WINDOW, as AccountsPrefix does.
+	RecallsPrefix = statePrefix + "recalls/"
+	// JobsPrefix precedes the name of a job that replicas take turns at.
+	JobsPrefix = statePrefix + "jobs/"
+	// SweepKey tells which shards are swept next.
+	SweepKey = JobsPrefix + "sweep"
 
 	statePrefix = Prefix + "state/"
 	usedPrefix  = statePrefix + "used/"
@@ -134,8 +142,20 @@ func AccountPrefix(root, tenant string) string {
 
 // ParseAccountKey is the inverse of AccountKey, but for the root, of which a key
 // holds only the shard.
-func ParseAccountKey(key string) (quota.Key, bool) {
-	rest, under := strings.CutPrefix(key, AccountsPrefix)
+func ParseAccountKey(key string) (quota.Key, bool) { return parseAccount(AccountsPrefix, key) }
+
+// RecallKey returns the key that asks for the units of an account.
+func RecallKey(k quota.Key) string {
+	return RecallsPrefix + strings.TrimPrefix(AccountKey(k), AccountsPrefix)
+}
+
+// ParseRecallKey is the inverse of RecallKey, but for the root, of which a key holds
+// only the shard.
+func ParseRecallKey(key string) (quota.Key, bool) { return parseAccount(RecallsPrefix, key) }
+
+// parseAccount reads HH/TENANT/LIMIT/WINDOW after prefix.
+func parseAccount(prefix, key string) (quota.Key, bool) {
+	rest, under := strings.CutPrefix(key, prefix)
 	parts := strings.Split(rest, "/")
 	if !under || len(parts) != 4 || len(parts[0]) != 2 {
 		return quota.Key{}, false
@@ -171,6 +191,14 @@ func guardKey(g quota.Guard) string {
 // effective/, rather than from the key that people write.
 func published(k plan.Kind) bool {
 	return k == plan.KindApp || k == plan.KindPlan || k == plan.KindRoutes
+}
+
+// shards is how many there are.
+const shards = 256
+
+// shardPrefix returns what the keys of all accounts of one shard begin with.
+func shardPrefix(n int) string {
+	return AccountsPrefix + hex.EncodeToString([]byte{byte(n % shards)}) + "/" //nolint:gosec // below 256
 }
 
 // shard returns two hex digits, so that a tree of tenants stays together and 256

@@ -43,7 +43,7 @@ func BenchmarkFirstRead(b *testing.B) {
 	fill(b, c, 100_000)
 	began := processorTime(b)
 	for b.Loop() {
-		d := store.NewDocuments(c)
+		d := store.NewDocuments(store.ClusterOf(c))
 		d.Log = zerolog.Nop()
 		ctx, cancel := context.WithCancel(b.Context())
 		got := make(chan *plan.Snapshot, 10)

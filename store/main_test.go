@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -34,7 +35,16 @@ func run(m *testing.M) int {
 	}
 	code := m.Run()
 	server.Close()
-	if err := goleak.Find(); err != nil && code == 0 {
+	// A member's side of a connection that forwarded a keepalive may hang for the 5 s
+	// of its read timeout; goleak waits for less than one. A member that is asked for
+	// its version while it closes waits for its closed database for ever.
+	asked := goleak.IgnoreAnyFunction("go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp.newPeerHandler.versionHandler.func1")
+	for end := time.Now().Add(10 * time.Second); ; {
+		if err = goleak.Find(asked); err == nil || time.Now().After(end) {
+			break
+		}
+	}
+	if err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

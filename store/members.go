@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -37,8 +38,8 @@ type Presence struct {
 // Members keeps this replica's keys alive and tells which other replicas there
 // are. Fields are set before Run and not changed after.
 type Members struct {
-	client *clientv3.Client
-	name   string
+	cluster *Cluster
+	name    string
 
 	Presence Presence // Clock is filled in
 	Now      func() time.Time
@@ -55,6 +56,7 @@ type Members struct {
 	PresenceTTL, LiableTTL time.Duration
 
 	wake    chan struct{} // own liable key may be lost, or Renew was called
+	owes    atomic.Bool   // Owe was called
 	doubted atomic.Bool   // Check was called, and is not answered yet
 	telling sync.Mutex    // held while OnIncarnation is called
 
@@ -66,9 +68,9 @@ type Members struct {
 }
 
 // NewMembers returns the membership of the replica called name.
-func NewMembers(client *clientv3.Client, name string) *Members {
+func NewMembers(cluster *Cluster, name string) *Members {
 	m := &Members{
-		client: client, name: name, Log: zerolog.Nop(),
+		cluster: cluster, name: name, Log: zerolog.Nop(),
 		Now:         time.Now, //nolint:forbidigo // the default of an edge
 		PresenceTTL: presenceTTL, LiableTTL: liableTTL,
 		wake: make(chan struct{}, 1),
@@ -205,8 +207,8 @@ func (m *Members) drain() {
 // incarnation lives one incarnation: until its liable key is lost, another one has
 // begun, or ctx is done. It leaves no keys behind that it can delete.
 func (m *Members) incarnation(ctx context.Context, id string) {
-	liable := keptKey{client: m.client, key: liableKey(id), ttl: m.LiableTTL, value: func() string { return "" }}
-	presence := keptKey{client: m.client, key: replicaKey(id), ttl: m.PresenceTTL, value: m.presence}
+	liable := keptKey{cluster: m.cluster, key: liableKey(id), ttl: m.LiableTTL, value: func() string { return "" }}
+	presence := keptKey{cluster: m.cluster, key: replicaKey(id), ttl: m.PresenceTTL, value: m.presence}
 	// An unknown outcome leaves at worst a lease that runs out; the key is put
 	// again under a new one.
 	for pause := firstPause; liable.create(ctx) != nil; pause = min(2*pause, lastPause) {
@@ -214,7 +216,7 @@ func (m *Members) incarnation(ctx context.Context, id string) {
 			return
 		}
 	}
-	defer m.leave(ctx, &presence, &liable)
+	defer func() { m.leave(ctx, m.leftKeys(&presence, &liable)...) }()
 	m.tell(id)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -301,6 +303,30 @@ func (m *Members) presence() string {
 // run out.
 const LeaveTimeout = 2 * time.Second
 
+// Owe has Run leave the liable key behind at its end: this replica has used what it could
+// not report, and whoever reports it from the journal needs the key.
+func (m *Members) Owe() { m.owes.Store(true) }
+
+func (m *Members) leftKeys(presence, liable *keptKey) []*keptKey {
+	if m.owes.Load() {
+		return []*keptKey{presence}
+	}
+	return []*keptKey{presence, liable}
+}
+
+// Dismiss deletes the keys of incarnations whose processes are known to be dead and
+// whose use is all reported: nobody need wait until the keys run out. A repeat changes
+// nothing.
+func Dismiss(ctx context.Context, kv Doer, incarnations ...string) error {
+	for _, id := range incarnations {
+		ops := []clientv3.Op{clientv3.OpDelete(replicaKey(id)), clientv3.OpDelete(liableKey(id))}
+		if _, err := txn(ctx, kv, nil, ops, nil); err != nil {
+			return fmt.Errorf("dismiss %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
 // leave deletes keys, all at once, then ends their leases.
 func (m *Members) leave(ctx context.Context, keys ...*keptKey) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), LeaveTimeout)
@@ -309,18 +335,25 @@ func (m *Members) leave(ctx context.Context, keys ...*keptKey) {
 	for _, k := range keys {
 		ops = append(ops, clientv3.OpDelete(k.key))
 	}
-	_, _ = m.client.Txn(ctx).Then(ops...).Commit()
+	_ = m.cluster.repeat(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		_, err := txn(ctx, c, nil, ops, nil)
+		return err
+	})
 	for _, k := range keys {
-		if k.lease != clientv3.NoLease {
-			_, _ = m.client.Revoke(ctx, k.lease)
+		if k.lease == clientv3.NoLease {
+			continue
 		}
+		_ = m.cluster.repeat(ctx, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Revoke(ctx, k.lease)
+			return err
+		})
 	}
 }
 
 // watch follows the keys of all replicas.
 func (m *Members) watch(ctx context.Context) {
 	w := watcher{
-		client: m.client, log: m.Log, name: "members",
+		cluster: m.cluster, log: m.Log, name: "members",
 		spans: []span{prefixSpan(ReplicasPrefix), prefixSpan(LiablePrefix)},
 	}
 	w.run(ctx, m.batch)

@@ -26,6 +26,11 @@ type member struct {
 
 func startMember(t *testing.T, c *clientv3.Client, name string, presence time.Duration) *member {
 	t.Helper()
+	return startMemberOf(t, store.ClusterOf(c), name, presence)
+}
+
+func startMemberOf(t *testing.T, c *store.Cluster, name string, presence time.Duration) *member {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	m := &member{Members: store.NewMembers(c, name), cancel: cancel}
 	m.PresenceTTL = presence
@@ -47,12 +52,17 @@ func (m *member) incarnations() []string {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	eventuallyWithin(t, 5*time.Second, what, ok)
+}
+
+func eventuallyWithin(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if ok() {
 			return
 		}
 	}
-	t.Fatal("not within 5 s: ", what)
+	t.Fatalf("not within %v: %s", limit, what)
 }
 
 func TestMembersCountEachOther(t *testing.T) {

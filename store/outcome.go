@@ -6,7 +6,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/meteproject/mete/quota"
 )
@@ -63,12 +62,7 @@ func definite(err error) bool {
 	if errors.Is(err, quota.ErrNotApplied) || errors.Is(err, quota.ErrStale) || errors.Is(err, quota.ErrGone) {
 		return true
 	}
-	code := status.Code(err)
-	var etcd rpctypes.EtcdError
-	if errors.As(err, &etcd) {
-		code = etcd.Code()
-	}
-	switch code { //nolint:exhaustive // the rest is unknown
+	switch codeOf(err) { //nolint:exhaustive // the rest is unknown
 	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated,
 		codes.FailedPrecondition, codes.ResourceExhausted:
 		return true
@@ -76,6 +70,25 @@ func definite(err error) bool {
 		return false
 	}
 }
+
+// divides tells whether a definite error may be about one operation of several in a
+// request, so that the others go through without it.
+func divides(err error) bool {
+	switch codeOf(err) { //nolint:exhaustive // the rest is about the request as a whole
+	case codes.InvalidArgument, codes.PermissionDenied, codes.FailedPrecondition:
+		return true
+	case codes.ResourceExhausted: // larger than what something on the way takes
+		return !overloaded(err) && !noSpace(err)
+	default:
+		return false
+	}
+}
+
+// overloaded tells whether etcd takes no requests at the moment, this one included.
+func overloaded(err error) bool { return errors.Is(err, rpctypes.ErrTooManyRequests) }
+
+// noSpace tells whether etcd takes no writes: its database is full.
+func noSpace(err error) bool { return errors.Is(err, rpctypes.ErrNoSpace) }
 
 // asNotApplied makes a definite error of etcd one that callers branch on.
 func asNotApplied(err error) error {

@@ -19,63 +19,119 @@ const maxSearches = 200
 
 // publish makes c what is enforced, by compare and swap on both its keys. Several
 // replicas do this at the same time: whoever loses takes over what the winner
-// wrote. Until etcd has it, c is not in force.
+// wrote. Until etcd has it, c is not in force. Above feature level 1 the transaction
+// also finds that every live replica was judged, and raises the store's minimum.
 func (d *Documents) publish(ctx context.Context, c *candidate) error {
+	if !published(c.kind) {
+		return d.raise(ctx, c)
+	}
 	s := d.shelf
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	known := s.effective[c.docID]
-	key := EffectiveKey(c.kind, c.name)
-	value := encodeRecord(effectiveRecord{SourceRevision: c.revision, Document: string(c.text)})
-	compares := []clientv3.Cmp{
+	key, level := EffectiveKey(c.kind, c.name), c.level()
+	value := encodeRecord(c.record())
+	compares := append(s.fleet.guards(level),
 		clientv3.Compare(clientv3.ModRevision(DocumentKey(c.kind, c.name)), "=", c.revision),
-		clientv3.Compare(clientv3.ModRevision(key), "=", known.revision),
-	}
-	zone := newZone(c, known)
-	if zone {
+		clientv3.Compare(clientv3.ModRevision(key), "=", known.revision))
+	if newZone(c, known) {
 		compares = append(compares, clientv3.Compare(clientv3.CreateRevision(UsedKey(c.name)), "=", 0))
 	}
-	r, err := d.client.Txn(ctx).If(compares...).
-		Then(clientv3.OpPut(key, value), clientv3.OpDelete(StatusKey(c.kind, c.name))).
-		Else(clientv3.OpGet(key), clientv3.OpGet(UsedKey(c.name), clientv3.WithCountOnly())).
-		Commit()
+	r, err := txn(ctx, d.cluster, compares,
+		append(s.fleet.raise(level), clientv3.OpPut(key, value), clientv3.OpDelete(StatusKey(c.kind, c.name))),
+		append(s.fleet.reads(level), clientv3.OpGet(UsedKey(c.name), clientv3.WithCountOnly()), clientv3.OpGet(key)))
 	switch {
 	case err != nil:
 		return fmt.Errorf("publish %s: %w", key, err)
-	case r.Succeeded:
-		s.setEffective(c.docID, r.Header.Revision, []byte(value))
-		s.accept(c.docID)
-		delete(s.owed, c.docID)
-		delete(s.statuses, c.docID)
+	case !r.Succeeded:
+		d.lost(c, known, r)
 		return nil
 	}
-	now, used := r.Responses[0].GetResponseRange().GetKvs(), r.Responses[1].GetResponseRange().GetCount() > 0
+	s.fleet.raised(level, r.Header.Revision)
+	s.setEffective(c.docID, r.Header.Revision, []byte(value))
+	s.accept(c.docID)
+	delete(s.owed, c.docID)
+	delete(s.statuses, c.docID)
+	return nil
+}
+
+// lost takes over what the transaction that did not publish c has read.
+func (d *Documents) lost(c *candidate, known effective, r *clientv3.TxnResponse) {
+	s, level := d.shelf, c.level()
 	s.takeBack(c)
+	s.fleet.renew(level, r)
+	last := len(r.Responses) - 1
+	now, used := r.Responses[last].GetResponseRange().GetKvs(), r.Responses[last-1].GetResponseRange().GetCount() > 0
 	switch {
 	case len(now) > 0 && now[0].ModRevision != known.revision:
 		s.setEffective(c.docID, now[0].ModRevision, now[0].Value)
 		s.dirty[c.docID] = nil // decided anew with the next batch
-	case zone && used:
+	case used && newZone(c, known):
 		s.reject(Rejection{
 			Kind: c.kind, Name: c.name, Revision: c.revision,
 			Problems: []plan.Problem{zoneProblem(c, known)},
 		}, nil)
+	case level > 1:
+		s.dirty[c.docID] = nil // another fleet may decide otherwise
 	}
+}
+
+// raise makes the store's minimum what c needs, which is of a kind that is not
+// published: before that no replica has it in force.
+func (d *Documents) raise(ctx context.Context, c *candidate) error {
+	s, level := d.shelf, c.level()
+	if s.fleet.fits(c.doc) { // another document of this batch has raised it
+		s.accept(c.docID)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	compares := append(s.fleet.guards(level),
+		clientv3.Compare(clientv3.ModRevision(DocumentKey(c.kind, c.name)), "=", c.revision))
+	r, err := txn(ctx, d.cluster, compares, s.fleet.raise(level), s.fleet.reads(level))
+	switch {
+	case err != nil:
+		return fmt.Errorf("raise %s: %w", MinimumKey, err)
+	case !r.Succeeded:
+		s.takeBack(c)
+		s.fleet.renew(level, r)
+		s.dirty[c.docID] = nil // another fleet may decide otherwise
+		return nil
+	}
+	s.fleet.raised(level, r.Header.Revision)
+	s.accept(c.docID)
 	return nil
 }
 
 // newZone tells whether c changes the time zone of an app, which is fixed by its
 // first recorded use: windows would end where nothing was counted.
 func newZone(c *candidate, known effective) bool {
-	return c.kind == plan.KindApp && known.doc != nil && known.doc.App.TimeZone.String() != c.doc.App.TimeZone.String()
+	if c.kind != plan.KindApp || known.revision == 0 {
+		return false
+	}
+	old := zoneOf(c, known)
+	return old == "" || old != c.doc.App.TimeZone.String()
+}
+
+// zoneOf returns the time zone of the app as it is enforced; "" if what is enforced
+// needs a newer version, and what was before is not known here.
+func zoneOf(c *candidate, known effective) string {
+	switch {
+	case known.doc != nil:
+		return known.doc.App.TimeZone.String()
+	case c.before != nil:
+		return c.before.App.TimeZone.String()
+	}
+	return ""
 }
 
 func zoneProblem(c *candidate, known effective) plan.Problem {
 	line, col := position(c.text, "time_zone")
-	return plan.Problem{
-		Line: line, Col: col, Kind: c.kind, Name: c.name, Path: "spec.time_zone",
-		Message: fmt.Sprintf("the app has recorded usage, so that its time zone stays %s; write that, or a new app", known.doc.App.TimeZone),
+	message := fmt.Sprintf("the app has recorded usage, so that its time zone stays %s; write that, or a new app", zoneOf(c, known))
+	if zoneOf(c, known) == "" {
+		message = "the app has recorded usage, and what is enforced of it needs a newer version, so that its time zone is not known here; run one"
 	}
+	return plan.Problem{Line: line, Col: col, Kind: c.kind, Name: c.name, Path: "spec.time_zone", Message: message}
 }
 
 // unpublish ends what is enforced of a document that was deleted.
@@ -84,13 +140,12 @@ func (d *Documents) unpublish(ctx context.Context, id docID) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	key := EffectiveKey(id.kind, id.name)
-	r, err := d.client.Txn(ctx).
-		If(
+	r, err := txn(ctx, d.cluster,
+		[]clientv3.Cmp{
 			clientv3.Compare(clientv3.ModRevision(DocumentKey(id.kind, id.name)), "=", 0),
 			clientv3.Compare(clientv3.ModRevision(key), "=", s.effective[id].revision),
-		).
-		Then(clientv3.OpDelete(key), clientv3.OpDelete(StatusKey(id.kind, id.name))).
-		Commit()
+		},
+		[]clientv3.Op{clientv3.OpDelete(key), clientv3.OpDelete(StatusKey(id.kind, id.name))}, nil)
 	if err != nil {
 		return fmt.Errorf("end %s: %w", key, err)
 	}
@@ -150,15 +205,16 @@ func (d *Documents) recordOne(ctx context.Context, id docID) error {
 			ops = append(ops, clientv3.OpPut(status, encodeRecord(r.record())))
 		}
 		if r.changed && !kept && !published(id.kind) {
-			if doc, text, revision := lastGood(ctx, d.client, id, r.Revision); doc != nil {
-				ops = append(ops, clientv3.OpPut(effectiveKey, encodeRecord(effectiveRecord{revision, string(text)})))
+			if doc, text, revision := lastGood(ctx, d.cluster, id, r.Revision, s.fleet.fits); doc != nil {
+				good := candidate{doc: doc, revision: revision, text: text}
+				ops = append(ops, clientv3.OpPut(effectiveKey, encodeRecord(good.record())))
 			}
 		}
 	}
 	if len(ops) == 0 {
 		return nil
 	}
-	answer, err := d.client.Txn(ctx).If(compares...).Then(ops...).Commit()
+	answer, err := txn(ctx, d.cluster, compares, ops, nil)
 	if err == nil && answer.Succeeded && r != nil {
 		r.changed = false
 	}
@@ -166,8 +222,9 @@ func (d *Documents) recordOne(ctx context.Context, id docID) error {
 }
 
 // lastGood looks in etcd's history for the newest valid version of a document
-// before a revision. History goes back a minute or two.
-func lastGood(ctx context.Context, kv clientv3.KV, id docID, before int64) (doc *plan.Document, text []byte, revision int64) {
+// before a revision, of those that are fit to be in force. History goes back a minute
+// or two.
+func lastGood(ctx context.Context, kv Doer, id docID, before int64, fits func(*plan.Document) bool) (doc *plan.Document, text []byte, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	// A person who tries to mend a document makes a few bad edits in a row.
@@ -176,12 +233,12 @@ func lastGood(ctx context.Context, kv clientv3.KV, id docID, before int64) (doc 
 		if before <= 1 {
 			return nil, nil, 0
 		}
-		r, err := kv.Get(ctx, DocumentKey(id.kind, id.name), clientv3.WithRev(before-1))
+		r, err := get(ctx, kv, DocumentKey(id.kind, id.name), clientv3.WithRev(before-1))
 		if err != nil || len(r.Kvs) == 0 {
 			return nil, nil, 0
 		}
 		text, before = r.Kvs[0].Value, r.Kvs[0].ModRevision
-		if doc, _ := plan.DecodeOne(id.kind, id.name, "", text); doc != nil {
+		if doc, _ := plan.DecodeOne(id.kind, id.name, "", text); doc != nil && fits(doc) {
 			return doc, text, before
 		}
 	}

@@ -15,6 +15,7 @@ type (
 	effectiveRecord struct {
 		SourceRevision int64  `json:"source_revision"`
 		Document       string `json:"document"`
+		Level          int    `json:"feature_level,omitempty"` // that reading the document takes, if above 1
 	}
 	statusRecord struct {
 		Problems []problemRecord `json:"problems"`

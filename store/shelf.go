@@ -41,6 +41,7 @@ type rejected struct {
 	Rejection
 	doc     *plan.Document
 	changed bool // its problems are others than those in status/
+	barred  bool // some live replica does not understand it
 }
 
 // A shelf holds the documents of a store and decides which are in force. It does
@@ -52,12 +53,15 @@ type shelf struct {
 	// history returns the last valid version before a revision. Nil, and nil
 	// answers: there is none.
 	history func(id docID, before int64) *plan.Document
+	// fleet is who must understand a document before it is in force; nil: nobody asks.
+	fleet *fleet
 
 	sources   map[docID]source
 	deleted   map[docID]int64 // revision of deletions that are not decided
 	effective map[docID]effective
 	statuses  map[docID]storedStatus
 	rejected  map[docID]*rejected
+	unread    map[docID]Rejection // in force elsewhere; this version cannot read it
 
 	dirty map[docID]*candidate // to be decided; nil: not read yet
 	owed  map[docID]bool       // status/ or effective/ may need a write
@@ -74,7 +78,7 @@ func newShelf(log zerolog.Logger) *shelf {
 		log: log, catalog: plan.NewCatalog(),
 		sources: map[docID]source{}, deleted: map[docID]int64{},
 		effective: map[docID]effective{}, statuses: map[docID]storedStatus{}, rejected: map[docID]*rejected{},
-		dirty: map[docID]*candidate{}, owed: map[docID]bool{}, warned: map[string]bool{},
+		unread: map[docID]Rejection{}, dirty: map[docID]*candidate{}, owed: map[docID]bool{}, warned: map[string]bool{},
 	}
 }
 
@@ -91,6 +95,9 @@ func documentSpans() []span {
 func (s *shelf) apply(b batch) {
 	if b.full {
 		s.sweep(&b)
+	}
+	if s.fleet != nil {
+		s.fleet.apply(&b)
 	}
 	for _, c := range b.changes {
 		s.change(c)
@@ -143,7 +150,7 @@ func (s *shelf) change(c change) {
 	case isVersion && canonical:
 		s.catalog.SetVoid(tenant, c.revision)
 		s.relevant = true
-	case strings.HasPrefix(c.key, Prefix+"ratelimits/"):
+	case strings.HasPrefix(c.key, Prefix+"ratelimits/"), isFleetKey(c.key):
 	case !s.warned[c.key] && len(s.warned) < maxWarned && !c.deleted():
 		s.warned[c.key] = true
 		s.log.Warn().Str("key", c.key).Msg("key is no document; ignored")
@@ -192,18 +199,16 @@ func (s *shelf) changeEffective(id docID, c change) {
 func (s *shelf) setEffective(id docID, revision int64, value []byte) {
 	record, err := decodeRecord[effectiveRecord](value)
 	e := effective{revision: revision, source: record.SourceRevision, text: record.Document}
-	if err == nil && published(id.kind) {
+	switch {
+	case published(id.kind):
 		var problems []plan.Problem
 		if e.doc, problems = plan.DecodeOne(id.kind, id.name, "", []byte(record.Document)); e.doc != nil {
 			s.put(e.doc, revision)
-		} else {
-			s.log.Error().Str("kind", string(id.kind)).Str("name", id.name).Str("problem", first(problems)).
-				Msg("what is enforced cannot be read here; going on with the last that could")
-			s.catalog.PutBroken(id.kind, id.name, revision, first(problems))
-			s.relevant = true
+			delete(s.unread, id)
+			break
 		}
-	}
-	if err != nil {
+		s.keepOn(id, revision, unreadable(id, record, problems, err))
+	case err != nil:
 		s.log.Error().Err(err).Str("key", EffectiveKey(id.kind, id.name)).Msg("what is enforced is unreadable")
 	}
 	s.effective[id] = e
@@ -211,6 +216,7 @@ func (s *shelf) setEffective(id docID, revision int64, value []byte) {
 
 func (s *shelf) dropEffective(id docID, revision int64) {
 	delete(s.effective, id)
+	delete(s.unread, id)
 	if published(id.kind) {
 		s.catalog.Delete(id.kind, id.name, revision)
 		s.relevant = true

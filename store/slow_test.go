@@ -17,18 +17,19 @@ import (
 )
 
 // lateReads answers reads at the last moment that they may take.
-type lateReads struct{ clientv3.KV }
+type lateReads struct{ store.Doer }
 
-func (l lateReads) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	r, err := l.KV.Get(ctx, key, opts...)
-	<-ctx.Done()
+// Do implements [store.Doer]. A transaction fails at once if its time is over: whether
+// it would be sent is a race.
+func (l lateReads) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	if op.IsTxn() && ctx.Err() != nil {
+		return clientv3.OpResponse{}, ctx.Err()
+	}
+	r, err := l.Doer.Do(ctx, op)
+	if op.IsGet() {
+		<-ctx.Done()
+	}
 	return r, err
-}
-
-// Txn fails at once if its time is over: whether it would be sent is a race.
-func (l lateReads) Txn(ctx context.Context) clientv3.Txn {
-	over := &failing{how: func(int) (before, after error) { return ctx.Err(), nil }}
-	return &failingTxn{l.KV.Txn(ctx), over, ctx, nil}
 }
 
 // Each request has its own time: what a read took is not missing to the swap, or an
@@ -58,11 +59,11 @@ func (hangingRevoke) Revoke(ctx context.Context, _ clientv3.LeaseID) (*clientv3.
 // noDeadWrites fails what would be sent when its time is over.
 type noDeadWrites struct{ clientv3.KV }
 
-func (k noDeadWrites) Delete(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+func (k noDeadWrites) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return clientv3.OpResponse{}, err
 	}
-	return k.KV.Delete(ctx, key, opts...)
+	return k.KV.Do(ctx, op)
 }
 
 // A clean stop takes both keys away before anything that may take long: until the
@@ -85,12 +86,12 @@ func TestMembers_ACleanStopDeletesBothKeysFirst(t *testing.T) {
 // hangingHistory never answers what a single key once was.
 type hangingHistory struct{ clientv3.KV }
 
-func (h hangingHistory) Get(ctx context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	if op := clientv3.OpGet(key, opts...); op.Rev() > 0 && op.RangeBytes() == nil {
+func (h hangingHistory) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	if op.IsGet() && op.Rev() > 0 && op.RangeBytes() == nil {
 		<-ctx.Done()
-		return nil, ctx.Err()
+		return clientv3.OpResponse{}, ctx.Err()
 	}
-	return h.KV.Get(ctx, key, opts...)
+	return h.KV.Do(ctx, op)
 }
 
 // Documents of which no good version is known here are looked for in history. Where
@@ -131,7 +132,7 @@ func TestDocuments_AStuckStreamHoldsUpNothing(t *testing.T) {
 	stuck := stuckWatcher{Watcher: c.Watcher}
 	slow := clientv3.NewCtxClient(t.Context())
 	slow.KV, slow.Watcher = c.KV, &stuck
-	r := &replica{Documents: store.NewDocuments(slow), t: t}
+	r := &replica{Documents: store.NewDocuments(store.ClusterOf(slow)), t: t}
 	r.Progress, r.Silence = time.Minute, 2*time.Minute
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(t.Context())
@@ -160,13 +161,13 @@ func TestAccounts_AListIsOfOneRevision(t *testing.T) {
 	}
 	use(false)
 	var once sync.Once
-	kv := &failing{KV: server.Client(), how: func(call int) (before, after error) {
-		if call == 1 {
+	w := newWire(func(n int, _ clientv3.Op) fault {
+		if n == 1 {
 			once.Do(func() { use(true) })
 		}
-		return nil, nil
-	}}
-	got, err := store.NewAccounts(kv).List(t.Context(), me)
+		return fault{}
+	})
+	got, err := store.NewAccounts(w).List(t.Context(), me)
 	if err != nil || len(got) != 1 {
 		t.Errorf("got %d accounts, %v; want the one that was there at first", len(got), err)
 	}

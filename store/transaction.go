@@ -9,14 +9,15 @@ import (
 	"github.com/meteproject/mete/quota"
 )
 
-// A transaction is what step sends: the account at a revision, the conditions of
-// the operation, and puts or a read.
+// A transaction is what a round sends for one account: the account at a revision,
+// the conditions of the operation, and puts or a read.
 type transaction struct {
 	key      string
 	compares []clientv3.Cmp
-	then     []clientv3.Op
+	then     []clientv3.Op // a put or a read of the account
 	writes   bool
-	used     bool // then puts the used key
+	app      string // that this is a use of; "": no use
+	firstUse bool   // of the app, as far as is known: puts its used key, too
 
 	guards []quota.Guard
 	holder string   // that must be liable; "": no condition, for what was applied already
@@ -49,19 +50,45 @@ func (t *transaction) require(op quota.Operation) {
 	}
 }
 
-// put makes t write the account, and the app's used key with its first use.
-func (t *transaction) put(a *attempt, next quota.Account) error {
+// put makes t write the account.
+func (t *transaction) put(op quota.Operation, next quota.Account) error {
 	b, err := encodeAccount(next)
 	if err != nil {
 		return fmt.Errorf("%w: %w", quota.ErrNotApplied, err)
 	}
 	t.writes = true
-	t.then = append(t.then, clientv3.OpPut(t.key, string(b)))
-	if _, known := a.store.used.Load(a.op.App); a.op.Used > 0 && a.op.App != "" && !known {
-		t.used = true
-		t.then = append(t.then, clientv3.OpPut(UsedKey(a.op.App), ""))
+	t.then = []clientv3.Op{clientv3.OpPut(t.key, string(b))}
+	if op.Used > 0 {
+		t.app = op.App
 	}
 	return nil
+}
+
+// puts returns what is done if t wins: with the first use of an app its used key is
+// put by the same transaction as the account (A18).
+func (t *transaction) puts() []clientv3.Op {
+	if t.firstUse {
+		return append(t.then[:1:1], clientv3.OpPut(UsedKey(t.app), ""))
+	}
+	return t.then
+}
+
+// width is the number of conditions or of reads in t, whichever is more: etcd counts
+// both against the same bound, and there is a read for each condition.
+func (t *transaction) width() int { return len(t.compares) }
+
+// size estimates the bytes of t in a request: each condition has a read of the same
+// key, and a few bytes of its own.
+func (t *transaction) size() int {
+	const more = 24
+	n := 0
+	for i := range t.compares {
+		n += 2 * (len(t.compares[i].KeyBytes()) + more)
+	}
+	for i := range t.then {
+		n += len(t.then[i].KeyBytes()) + len(t.then[i].ValueBytes()) + more
+	}
+	return n
 }
 
 // reads returns what tells, after a loss, which condition failed.

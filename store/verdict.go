@@ -9,8 +9,11 @@ import (
 
 // accept notes that the newest edit of a document is in force.
 func (s *shelf) accept(id docID) {
-	if s.rejected[id] != nil {
+	_, was := s.rejected[id]
+	if was {
 		delete(s.rejected, id)
+	}
+	if _, unread := s.unread[id]; was && !unread {
 		s.log.Info().Str("kind", string(id.kind)).Str("name", id.name).Msg("document is not rejected any more")
 	}
 	_, hasEffective := s.effective[id]

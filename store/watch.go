@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 )
 
@@ -59,15 +60,19 @@ const (
 	askEvery = 10 * time.Millisecond
 )
 
+// doubtLimit is how long a watch may take to prove itself after somebody else's call
+// was not answered by its endpoint. A stream that hangs says nothing for 13 s.
+const doubtLimit = 2 * time.Second
+
 // A watcher keeps a copy of some ranges of keys true: it reads them at one
 // revision, watches from the next one on, and reads anew whenever it may have
-// missed something.
+// missed something: then on another endpoint if that one was silent.
 type watcher struct {
-	client *clientv3.Client
-	log    zerolog.Logger
-	name   string // of what is watched; also keeps its stream apart from others
-	spans  []span
-	tick   func() // called now and then between batches; may be nil
+	cluster *Cluster
+	log     zerolog.Logger
+	name    string // of what is watched; also keeps its stream apart from others
+	spans   []span
+	tick    func() // called now and then between batches; may be nil
 	// arrived is called with each part of a full batch before the next is there;
 	// may be nil.
 	arrived func([]change)
@@ -75,15 +80,14 @@ type watcher struct {
 	// Zero: the constants above.
 	progress, silence, relist time.Duration
 
-	last header // Owned by run.
+	// Owned by run.
+	last header
+	on   *endpoint // that the watches are open on
 
 	mu      sync.Mutex
 	contact time.Time // guarded by mu: when etcd last said something
 	up      bool      // guarded by mu
 }
-
-// errSilent: nothing was heard for too long.
-var errSilent = errors.New("no word from etcd")
 
 // run calls handle with a full batch, then with what changes, and with a full one
 // again when need be or when handle returns an error, until ctx is done. Batches
@@ -114,7 +118,7 @@ func (w *watcher) round(ctx context.Context, handle func(batch) error) error {
 	var h header
 	for _, s := range w.spans {
 		var err error
-		h, err = scanPages(ctx, w.client, s, h.revision, func(kvs []*mvccpb.KeyValue) {
+		h, err = scanPages(ctx, w.cluster, s, h.revision, func(kvs []*mvccpb.KeyValue) {
 			from := len(b.changes)
 			b.add(kvs)
 			if w.arrived != nil {
@@ -140,21 +144,50 @@ func (w *watcher) round(ctx context.Context, handle func(batch) error) error {
 	for i, s := range w.spans {
 		wg.Go(func() { w.receive(ctx, watch, i, s, q) })
 	}
+	wg.Go(func() { w.guard(ctx, q) })
 	if err := handle(b); err != nil {
 		return err
 	}
-	return w.follow(ctx, watch, q, handle)
+	err := w.follow(ctx, watch, q, handle)
+	w.blame(ctx, err)
+	return err
 }
 
-// open returns a client side watcher of our own, if there is a connection to open
-// one on: slow consumers share nothing then. In process, the stream's context
-// keeps it apart.
+// open chooses an endpoint and returns a client side watcher of our own, if there is
+// a connection to open one on: slow consumers share nothing then. In process, the
+// stream's context keeps it apart.
 func (w *watcher) open() (clientv3.Watcher, func()) {
-	if w.client.ActiveConnection() == nil {
-		return w.client.Watcher, func() {}
+	w.on = w.cluster.choose()
+	if w.on.client.ActiveConnection() == nil {
+		return w.on.client.Watcher, func() {}
 	}
-	own := clientv3.NewWatcher(w.client)
+	own := clientv3.NewWatcher(w.on.client)
 	return own, func() { _ = own.Close() }
+}
+
+// errLost: the connection broke.
+var errLost = fmt.Errorf("the connection broke: %w", errSilent)
+
+// guard fails q when the connection to the endpoint breaks, if there is another one:
+// the client would go on trying this one, without a word.
+func (w *watcher) guard(ctx context.Context, q *queue) {
+	conn := w.on.client.ActiveConnection()
+	if conn == nil || w.cluster.single() {
+		return
+	}
+	for s := conn.GetState(); conn.WaitForStateChange(ctx, s); s = conn.GetState() {
+		if s == connectivity.Ready {
+			q.fail(errLost)
+			return
+		}
+	}
+}
+
+// blame notes why watches have ended, unless ctx has ended them.
+func (w *watcher) blame(ctx context.Context, err error) {
+	if ctx.Err() == nil && isSilence(err) {
+		w.cluster.fault(w.on, err)
+	}
 }
 
 // streamContext gives the watch its own stream. A member without a leader must
@@ -187,7 +220,10 @@ func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, 
 	defer end.Stop()
 	late := time.NewTimer(maxHold)
 	defer late.Stop()
+	suspected := w.cluster.suspected(w.on)
+	var doubt <-chan time.Time
 	for {
+		var err error
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -200,33 +236,44 @@ func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, 
 			if q.silentFor(silence) {
 				return fmt.Errorf("%w for %v", errSilent, silence)
 			}
-			if err := ask(ctx, watch, maxHold); err != nil {
-				return err
+			err = ask(ctx, watch, maxHold)
+		case <-suspected:
+			suspected, doubt = nil, time.After(doubtLimit)
+			err = ask(ctx, watch, maxHold)
+		case <-doubt:
+			if q.silentFor(doubtLimit) {
+				return fmt.Errorf("%w for %v, nor do other calls get an answer", errSilent, doubtLimit)
 			}
+			suspected = w.cluster.suspected(w.on)
 		case <-late.C:
 			q.poke()
 		case <-q.wake:
-			if again, rest := q.incomplete(maxHold); rest > 0 {
-				late.Reset(min(rest, askEvery))
-				if again {
-					if err := ask(ctx, watch, rest); err != nil {
-						return err
-					}
-				}
-				continue
-			}
-			b, err := q.drain()
-			if len(b.changes) > 0 {
-				w.last.revision = max(w.last.revision, b.revision)
-				if err := handle(b); err != nil {
-					return err
-				}
-			}
-			if err != nil {
-				return err
-			}
+			err = w.pass(ctx, watch, q, late, handle)
+		}
+		if err != nil {
+			return err
 		}
 	}
+}
+
+// pass hands what has arrived to handle, if it is complete or has waited for long
+// enough.
+func (w *watcher) pass(ctx context.Context, watch clientv3.Watcher, q *queue, late *time.Timer, handle func(batch) error) error {
+	if again, rest := q.incomplete(maxHold); rest > 0 {
+		late.Reset(min(rest, askEvery))
+		if !again {
+			return nil
+		}
+		return ask(ctx, watch, rest)
+	}
+	b, err := q.drain()
+	if len(b.changes) > 0 {
+		w.last.revision = max(w.last.revision, b.revision)
+		if err := handle(b); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // ask asks for word of how far the watches are. The answer comes through them. A

@@ -55,13 +55,17 @@ const maxChanges = 60
 
 // ApplyDocuments makes all changes in one transaction, and returns its revision.
 // More than 60 take several: when a later one fails, the error is a
-// [*PartialError]. An error that is not [ErrChanged] leaves open whether the
-// transaction that failed was applied.
-func ApplyDocuments(ctx context.Context, c clientv3.KV, changes []Change) (int64, error) {
+// [*PartialError]. A store that needs a newer version is not written to: the error is
+// a [*TooOldError]. An error that is neither that nor [ErrChanged] leaves open whether
+// the transaction that failed was applied.
+func ApplyDocuments(ctx context.Context, kv Doer, changes []Change) (int64, error) {
 	var revision int64
 	applied := 0
 	for part := range slices.Chunk(changes, maxChanges) {
-		r, err := applyChanges(ctx, c, part)
+		r, err := applyChanges(ctx, kv, part)
+		for errors.Is(err, errMinimum) { // it rose just now
+			r, err = applyChanges(ctx, kv, part)
+		}
 		switch {
 		case err != nil && applied > 0:
 			return revision, &PartialError{applied, len(changes), err}
@@ -74,8 +78,12 @@ func ApplyDocuments(ctx context.Context, c clientv3.KV, changes []Change) (int64
 	return revision, nil
 }
 
-func applyChanges(ctx context.Context, c clientv3.KV, changes []Change) (int64, error) {
-	var compares []clientv3.Cmp
+func applyChanges(ctx context.Context, kv Doer, changes []Change) (int64, error) {
+	minimum, err := Writable(ctx, kv)
+	if err != nil {
+		return 0, err
+	}
+	compares := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(MinimumKey), "=", minimum.revision)}
 	var then, otherwise []clientv3.Op
 	for _, ch := range changes {
 		key := DocumentKey(ch.Kind, ch.Name)
@@ -87,7 +95,7 @@ func applyChanges(ctx context.Context, c clientv3.KV, changes []Change) (int64, 
 		}
 		then = append(then, clientv3.OpPut(key, string(ch.Text)))
 	}
-	r, err := c.Txn(ctx).If(compares...).Then(then...).Else(otherwise...).Commit()
+	r, err := txn(ctx, kv, compares, then, otherwise)
 	if err != nil {
 		return 0, fmt.Errorf("write %d documents: %w", len(changes), err)
 	}
@@ -104,13 +112,16 @@ func applyChanges(ctx context.Context, c clientv3.KV, changes []Change) (int64, 
 			moved = append(moved, fmt.Sprintf("%s %s is at revision %d, not %d", ch.Kind, ch.Name, now, ch.ModRevision))
 		}
 	}
+	if len(moved) == 0 {
+		return 0, errMinimum
+	}
 	return 0, fmt.Errorf("%s: %w", strings.Join(moved, "; "), ErrChanged)
 }
 
 // GetDocument returns a document as it was written; ModRevision 0 if there is
 // none.
-func GetDocument(ctx context.Context, c clientv3.KV, kind plan.Kind, name string) (Stored, error) {
-	r, err := c.Get(ctx, DocumentKey(kind, name))
+func GetDocument(ctx context.Context, kv Doer, kind plan.Kind, name string) (Stored, error) {
+	r, err := get(ctx, kv, DocumentKey(kind, name))
 	if err != nil {
 		return Stored{}, fmt.Errorf("read %s %s: %w", kind, name, err)
 	}
@@ -122,9 +133,9 @@ func GetDocument(ctx context.Context, c clientv3.KV, kind plan.Kind, name string
 }
 
 // ListDocuments returns all documents of a kind as they were written, by name.
-func ListDocuments(ctx context.Context, c clientv3.KV, kind plan.Kind) ([]Stored, error) {
+func ListDocuments(ctx context.Context, kv Doer, kind plan.Kind) ([]Stored, error) {
 	var all []Stored
-	_, err := scan(ctx, c, prefixSpan(DocumentPrefix(kind)), 0, func(kv *mvccpb.KeyValue) {
+	_, err := scan(ctx, kv, prefixSpan(DocumentPrefix(kind)), 0, func(kv *mvccpb.KeyValue) {
 		if k, name, ok := ParseDocumentKey(string(kv.Key)); ok {
 			all = append(all, Stored{k, name, kv.Value, kv.ModRevision})
 		}
@@ -133,9 +144,9 @@ func ListDocuments(ctx context.Context, c clientv3.KV, kind plan.Kind) ([]Stored
 }
 
 // Statuses returns the documents whose newest edit is rejected, sorted.
-func Statuses(ctx context.Context, c clientv3.KV) ([]Rejection, error) {
+func Statuses(ctx context.Context, kv Doer) ([]Rejection, error) {
 	var all []Rejection
-	_, err := scan(ctx, c, prefixSpan(StatusPrefix), 0, func(kv *mvccpb.KeyValue) {
+	_, err := scan(ctx, kv, prefixSpan(StatusPrefix), 0, func(kv *mvccpb.KeyValue) {
 		kind, name, ok := parseUnder(StatusPrefix, string(kv.Key))
 		record, err := decodeRecord[statusRecord](kv.Value)
 		if ok && err == nil {
@@ -151,13 +162,13 @@ func Statuses(ctx context.Context, c clientv3.KV) ([]Rejection, error) {
 // LoadCatalog returns what is enforced, as replicas see it that have read all
 // until the returned revision. Edits that no replica has published yet are not in
 // it.
-func LoadCatalog(ctx context.Context, c *clientv3.Client) (*plan.Catalog, int64, error) {
+func LoadCatalog(ctx context.Context, kv Doer) (*plan.Catalog, int64, error) {
 	s := newShelf(zerolog.Nop())
 	b := batch{full: true}
 	var h header
 	for _, sp := range documentSpans() {
 		var err error
-		h, err = scanPages(ctx, c, sp, h.revision, b.add)
+		h, err = scanPages(ctx, kv, sp, h.revision, b.add)
 		if err != nil {
 			return nil, 0, fmt.Errorf("load documents: %w", err)
 		}

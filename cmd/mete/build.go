@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
 	"github.com/meteproject/mete/authz"
@@ -14,11 +13,12 @@ import (
 	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/quota"
 	"github.com/meteproject/mete/store"
+	"github.com/meteproject/mete/store/journal"
 )
 
-// featureLevel is what replicas tell each other of what they understand. It rises
-// when stored data changes in a way that older versions must know of.
-const featureLevel = 1
+// learnFor is how long no lease is asked for after the store was restored: as long as the
+// others may spend one that it has forgotten (P43).
+const learnFor = time.Minute
 
 // settleFor is how long accounts may take to be settled at a stop.
 const settleFor = 5 * time.Second
@@ -38,9 +38,17 @@ type mete struct {
 	inUse    addresses
 	secure   *serverTLS  // nil: no TLS
 	etcdPair *clientPair // nil: no client certificate
-	etcd     *clientv3.Client
+	etcd     *store.Cluster
+
+	journal  *journal.Journal // nil: none
+	orphans  []quota.Orphan
+	recovery *quota.Recovery
 
 	documents *store.Documents
+	accounts  *store.Accounts
+	board     *store.Board
+	sweeper   *store.Sweeper
+	gate      *gate
 	members   *store.Members
 	keeper    *quota.Keeper
 	decider   *authz.Decider
@@ -56,7 +64,7 @@ func newMete(s settings, log zerolog.Logger, level *levelGate) *mete {
 // The replica answers from the start and turns ready once it has documents.
 func (m *mete) start(ctx context.Context, p process) error {
 	for _, step := range []func(context.Context, process) error{
-		m.prepare, m.startTracing, m.startTLS, m.startEtcd, m.assemble, m.run,
+		m.prepare, m.openJournal, m.startTracing, m.startTLS, m.startEtcd, m.assemble, m.run,
 	} {
 		if err := step(ctx, p); err != nil {
 			m.open.close()
@@ -117,48 +125,81 @@ func (m *mete) startEtcd(ctx context.Context, _ process) (err error) {
 		if err != nil {
 			return err
 		}
-		m.etcd, m.inUse.Etcd = s.Client(), s.Endpoint()
+		m.etcd, m.inUse.Etcd = store.ClusterOf(s.Client()), s.Endpoint()
+		m.accounts = store.NewAccounts(m.etcd)
+		m.accounts.SetBatching(m.batching(store.Nested))
 		m.parts.start(ctx, "embedded etcd", func(ctx context.Context) error { return runEtcd(ctx, s) })
 		return nil
 	}
 	if m.etcd, m.etcdPair, err = connectEtcd(m.cfg.config, m.log); err != nil {
 		return err
 	}
-	m.parts.atStop(ctx, "etcd client", m.etcd.Close)
-	m.parts.start(ctx, "etcd version", func(ctx context.Context) error { return prepareEtcd(ctx, m.etcd, m.log) })
+	m.parts.atStop(ctx, "etcd clients", m.etcd.Close)
+	m.accounts = store.NewAccounts(m.etcd)
+	m.accounts.SetBatching(m.batching(store.Single)) // until its version is known
+	m.parts.start(ctx, "etcd version", m.checkEtcd)
 	return nil
 }
 
+// batching returns how operations on accounts travel, found where the settings leave it
+// open.
+func (m *mete) batching(found store.Batching) store.Batching {
+	switch m.cfg.EtcdBatch {
+	case batchNested:
+		return store.Nested
+	case batchSingle:
+		return store.Single
+	}
+	return found
+}
+
 // assemble makes the parts that decide. None of them runs yet.
-func (m *mete) assemble(context.Context, process) error {
+func (m *mete) assemble(ctx context.Context, _ process) error {
 	m.documents = store.NewDocuments(m.etcd)
 	m.documents.Log = m.log
 	m.members = store.NewMembers(m.etcd, m.cfg.Name)
-	accounts := store.NewAccounts(m.etcd)
-	accounts.Liable = m.members.Liable
-	m.keeper = quota.NewKeeper(quota.KeeperConfig{
-		Store: m.tracer.traced(accounts), Now: time.Now,
+	m.accounts.Liable = m.members.Liable
+	accounts := m.tracer.traced(recorded(m.accounts))
+	cfg := quota.KeeperConfig{
+		Store: accounts, Now: time.Now, Journal: m.remembers(),
 		Wait: m.cfg.LeaseWait, UnavailableFor: m.cfg.UnavailableFor, RefusalMemory: m.cfg.RefusalMemory,
 		Gone: func(string) { m.members.Check() },
-	}, m.members.Incarnation())
+	}
+	m.board = store.NewBoard(m.etcd, m.members.Incarnation)
+	if m.cfg.Recalls {
+		cfg.Board = m.board
+	}
+	m.keeper = quota.NewKeeper(cfg, m.members.Incarnation())
+	m.board.Log, m.board.OnRecall, m.board.OnAccount = m.log, m.keeper.Recalled, m.keeper.Changed
+	m.sweeper = store.NewSweeper(m.etcd, m.members.Liable, m.members.Incarnation)
+	m.sweeper.Log = m.log
+	m.recovery = quota.NewRecovery(quota.RecoveryConfig{
+		Store: accounts, Now: time.Now,
+		Settled: func(holders []string) { m.recovered(ctx, holders) },
+	}, m.orphans)
 	m.decider = authz.New(authz.Config{
 		Keeper: m.keeper, Now: time.Now, MaxTenants: m.cfg.MaxTenants,
 		Waited: func(d time.Duration) { m.metrics.lease.Observe(d.Seconds()) },
 	})
 
 	m.members.Log, m.members.PresenceTTL = m.log, m.cfg.PresenceTTL
-	m.members.Presence = store.Presence{Address: m.inUse.GRPC, Version: build().Version, Feature: featureLevel}
+	m.members.Presence = store.Presence{Address: m.inUse.GRPC, Version: build().Version, Feature: plan.FeatureLevel}
 	m.members.OnIncarnation, m.members.OnLive = m.keeper.SetHolder, m.decider.SetReplicas
-	m.documents.OnSnapshot = m.decider.SetSnapshot
+	m.gate = newGate(plan.FeatureLevel, m.etcd, m.members, m.log)
+	m.documents.OnSnapshot, m.documents.OnMinimum = m.decider.SetSnapshot, m.gate.notice
 	m.documents.OnApplied = func(d time.Duration) { m.metrics.apply.Observe(d.Seconds()) }
 	// What was leased from another store is not spent: a new incarnation has no
 	// leases.
 	m.documents.OnReset = func() {
-		accounts.Forget()
+		m.accounts.Forget()
+		m.keeper.Learn(learnFor)
 		m.members.Renew()
 	}
 
-	m.probes = &probes{loaded: m.decider.Ready, storeUp: func() bool { return m.documents.Stats().Up }}
+	m.probes = &probes{
+		loaded: m.decider.Ready, entered: m.gate.open, behind: m.gate.behind.Load,
+		storeUp: func() bool { return m.documents.Stats().Up },
+	}
 	m.metrics.registry.MustRegister(newCollector(m.read))
 	return nil
 }
@@ -172,7 +213,13 @@ func (m *mete) run(ctx context.Context, _ process) error {
 		return serveHTTP(ctx, m.open.metrics, mux, nil, m.log)
 	})
 	m.parts.start(ctx, "documents", m.documents.Run)
-	m.parts.start(ctx, "members", m.members.Run)
+	m.parts.start(ctx, "version gate", m.gate.run)
+	m.parts.start(ctx, "members", m.gate.after(m.members.Run))
+	if m.cfg.Recalls {
+		m.parts.start(ctx, "recalls", m.board.Run)
+	}
+	m.parts.start(ctx, "sweep", m.sweeper.Run)
+	m.parts.start(ctx, "recovery", m.recover)
 	m.parts.start(ctx, "keeper", m.runKeeper)
 	m.parts.start(ctx, "admin listener", func(ctx context.Context) error {
 		secure := m.secure.listenerConfig("h2", "http/1.1")
@@ -212,7 +259,11 @@ func (m *mete) runKeeper(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
 	defer cancel()
-	return m.keeper.Settle(ctx)
+	err := m.keeper.Settle(ctx)
+	if err != nil && m.journal != nil {
+		m.members.Owe() // the next start reports it
+	}
+	return err
 }
 
 // announce waits until the replica is ready and tells everybody. It takes the
@@ -245,11 +296,15 @@ func (m *mete) announce(ctx context.Context) error {
 const readyTick = 20 * time.Millisecond
 
 // drain tells everybody that this replica ends and gives them drain-delay to
-// notice. Requests are answered as before.
+// notice. Requests are answered as before. Of one that was not
+// ready nobody has to notice anything.
 func (m *mete) drain() {
+	known := m.probes.ready()
 	m.probes.draining.Store(true)
 	m.envoy.Shutdown()
-	time.Sleep(m.cfg.DrainDelay)
+	if known {
+		time.Sleep(m.cfg.DrainDelay)
+	}
 }
 
 // listeners are the open sockets. A part that serves one closes it.

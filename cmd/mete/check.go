@@ -29,6 +29,8 @@ func (s settings) check() error {
 	c.check(s.MaxStreams >= 1 && s.MaxStreams <= 1<<31-1, "max-streams %d must be from 1 to 2147483647", s.MaxStreams)
 	c.check(s.MaxTenants >= 1, "max-tenants %d must be at least 1", s.MaxTenants)
 	c.check(s.GOGC >= 1 || s.GOGC == -1, "gogc %d must be a percentage above 0, or -1 for off", s.GOGC)
+	c.check(s.EtcdBatch == batchAuto || s.EtcdBatch == batchNested || s.EtcdBatch == batchSingle,
+		"etcd-batch %q is none of %s, %s and %s", s.EtcdBatch, batchAuto, batchNested, batchSingle)
 	if _, err := logLevel(s.LogLevel); err != nil {
 		c.add("log-level: %w", err)
 	}

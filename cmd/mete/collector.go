@@ -12,6 +12,8 @@ import (
 	"github.com/meteproject/mete/authz"
 	"github.com/meteproject/mete/envoy"
 	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/store"
+	"github.com/meteproject/mete/store/journal"
 )
 
 // readings is what the parts tell of themselves at one moment. Keys become labels:
@@ -20,6 +22,12 @@ type readings struct {
 	Decider  authz.Stats
 	Envoy    envoy.Stats
 	Keeper   quota.KeeperStats
+	Limits   []quota.LimitReading
+	Accounts store.AccountStats
+	Cluster  store.ClusterHealth
+	Sweep    store.SweepStats
+	Recovery quota.RecoveryStats
+	Journal  journal.Stats
 	Rejected map[string]int       // documents by kind
 	NotAfter map[string]time.Time // certificates by use
 
@@ -81,6 +89,9 @@ type collector struct {
 
 	decisions, unavailable, refusals, undecided, evicted, overshoot, leases, leaseUnits, purses, rejected, notAfter *prometheus.Desc
 	storeUp, revision, tenants, replicas                                                                            *prometheus.Desc
+
+	leased, bound, pending, letOn, dropped, recalls, returned *prometheus.Desc
+	storeOps, batched, failovers, swept, journalCells         *prometheus.Desc
 }
 
 func newCollector(read func() readings) *collector {
@@ -104,6 +115,19 @@ func newCollector(read func() readings) *collector {
 		revision:    desc("config_revision", "Revision of etcd that the enforced documents are of."),
 		tenants:     desc("cached_tenants", "Tenants kept in memory."),
 		replicas:    desc("replicas", "Live replicas, this one included."),
+
+		leased:       desc("lease_outstanding_units", "Units that the accounts count as leased to this replica.", "app", "limit"),
+		bound:        desc("overshoot_bound_units", "By how much tenants can go past their quotas should this replica be lost now.", "app", "limit"),
+		pending:      desc("usage_pending_units", "Units used and not reported yet.", "app", "limit"),
+		letOn:        desc("unavailable_units_total", "Units let on without a lease while etcd was away."),
+		dropped:      desc("usage_dropped_units_total", "Units used that are never billed: held for more than 10 min, or of tenants past what memory holds while etcd is away.", "reason"),
+		recalls:      desc("recalls_total", "Times that other replicas were asked for units."),
+		returned:     desc("recalled_units_total", "Units returned because another replica asked for them."),
+		storeOps:     desc("store_requests_total", "Requests to etcd on behalf of accounts; lost: computed anew, unknown: of unknown outcome.", "kind"),
+		batched:      desc("store_operations_total", "Operations on accounts that the requests carried."),
+		failovers:    desc("store_failovers_total", "Times that another endpoint of etcd became the preferred one."),
+		swept:        desc("reclaimed_units_total", "Units that a sweep took back from replicas that are gone."),
+		journalCells: desc("journal_cells", "Purses by whether the journal remembers them.", "state"),
 	}
 }
 
@@ -112,6 +136,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.decisions, c.unavailable, c.refusals, c.undecided, c.evicted, c.overshoot, c.leases, c.leaseUnits, c.purses, c.rejected, c.notAfter,
 		c.storeUp, c.revision, c.tenants, c.replicas,
+		c.leased, c.bound, c.pending, c.letOn, c.dropped, c.recalls, c.returned,
+		c.storeOps, c.batched, c.failovers, c.swept, c.journalCells,
 	} {
 		ch <- d
 	}
@@ -137,9 +163,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		s.counter(c.refusals, n, key.App, key.Plan, key.Limit)
 	}
 	for _, cause := range quota.Causes() { // also those that never happened
-		units := r.Decider.Overshoot[cause]
+		units := r.Keeper.Overshoot[cause]
 		if cause == quota.ReplicaLost {
-			units += r.Keeper.LostUnits
+			units += r.Recovery.Lost
 		}
 		s.counter(c.overshoot, units, string(cause))
 	}
@@ -167,6 +193,36 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s.gauge(c.revision, float64(r.Revision))
 	s.gauge(c.tenants, float64(r.Decider.Tenants))
 	s.gauge(c.replicas, float64(r.Replicas))
+	c.collectLeases(s, r)
+	c.collectStore(s, r)
+}
+
+// collectLeases tells what is out and what may go wrong with it.
+func (c *collector) collectLeases(s sink, r readings) {
+	for _, l := range r.Limits {
+		s.gauge(c.leased, float64(l.Leased), l.App, l.Limit)
+		s.gauge(c.bound, float64(l.Bound), l.App, l.Limit)
+		s.gauge(c.pending, float64(l.Pending), l.App, l.Limit)
+	}
+	s.counter(c.letOn, r.Keeper.LetOnUnits)
+	s.counter(c.dropped, r.Keeper.DroppedUnits+r.Recovery.Dropped, "held")
+	s.counter(c.dropped, r.Decider.Uncounted, "full")
+	s.counter(c.recalls, r.Keeper.Recalls)
+	s.counter(c.returned, r.Keeper.ReturnedUnits)
+	s.gauge(c.journalCells, float64(r.Journal.Cells), "open")
+	s.gauge(c.journalCells, float64(r.Journal.WithoutRoom), "without_room")
+}
+
+// collectStore tells what etcd is asked.
+func (c *collector) collectStore(s sink, r readings) {
+	for kind, n := range map[string]int64{
+		"read": r.Accounts.Reads, "write": r.Accounts.Writes, "lost": r.Accounts.Lost, "unknown": r.Accounts.Unknown,
+	} {
+		s.counter(c.storeOps, n, kind)
+	}
+	s.counter(c.batched, r.Accounts.Operations)
+	s.counter(c.failovers, r.Cluster.Failovers)
+	s.counter(c.swept, r.Sweep.Units)
 }
 
 // outcomeLabel returns the word for o in metrics.

@@ -10,7 +10,9 @@ import (
 //
 // Listen addresses may have port 0; the ports in use are in addresses.json.
 type config struct {
-	DataDir string `name:"data-dir" help:"directory of the embedded etcd and of addresses.json"`
+	DataDir string `name:"data-dir" help:"directory of the embedded etcd, the journal and addresses.json"`
+	// Journal may be on a faster or smaller disk than the rest of data-dir.
+	Journal string `name:"journal" help:"directory of the journal, from which a killed replica's use is reported when it starts again (default: data-dir/journal); off: such use is lost"`
 	Name    string `name:"name" help:"name of this replica, for people (default: the host name)"`
 
 	GRPCListen    string `name:"grpc-listen" help:"address of the gRPC API that Envoy calls"`
@@ -27,6 +29,8 @@ type config struct {
 	EtcdKey          string   `name:"etcd-key" help:"file with the key of etcd-cert"`
 	EtcdUser         string   `name:"etcd-user" help:"etcd user"`
 	EtcdPasswordFile string   `name:"etcd-password-file" help:"file with the password of etcd-user"`
+	// EtcdBatch: nested transactions need a server without certain faults.
+	EtcdBatch string `name:"etcd-batch" help:"how lease operations travel: nested, 64 in a transaction, single, or auto: by the version of etcd"`
 
 	TLSCert      string   `name:"tls-cert" help:"file with the certificate of the gRPC and admin APIs, reread when it changes"`
 	TLSKey       string   `name:"tls-key" help:"file with the key of tls-cert"`
@@ -42,6 +46,7 @@ type config struct {
 	LeaseWait      time.Duration `name:"lease-wait" help:"how long a request waits for its first lease"`
 	UnavailableFor time.Duration `name:"unavailable-for" help:"how long on_unavailable decides without waiting after a failed lease request"`
 	RefusalMemory  time.Duration `name:"refusal-memory" help:"how long nothing left is remembered"`
+	Recalls        bool          `name:"recalls" help:"ask other replicas for units that they do not need before a request is refused"`
 	MaxTenants     int           `name:"max-tenants" help:"recently active tenants kept in memory"`
 	PresenceTTL    time.Duration `name:"presence-ttl" help:"time after which a silent replica's rate shares are divided anew"`
 
@@ -51,6 +56,12 @@ type config struct {
 	// what a request leaves behind is short-lived.
 	GOGC int `name:"gogc" help:"garbage collection target in percent; -1: off (default: GOGC, else 400)"`
 }
+
+// What etcd-batch and journal may say beside what they are about.
+const (
+	batchAuto, batchNested, batchSingle = "auto", "nested", "single"
+	journalOff                          = "off"
+)
 
 const defaultEtcdListen = "127.0.0.1:2379"
 
@@ -63,12 +74,14 @@ func defaults(env environment) config {
 		AdminListen:      "127.0.0.1:9002",
 		MetricsListen:    "127.0.0.1:9003",
 		EtcdListen:       defaultEtcdListen,
+		EtcdBatch:        batchAuto,
 		MaxStreams:       4096,
 		MaxConnectionAge: 5 * time.Minute,
 		DrainDelay:       5 * time.Second,
 		LeaseWait:        300 * time.Millisecond,
 		UnavailableFor:   5 * time.Second,
 		RefusalMemory:    10 * time.Second,
+		Recalls:          true,
 		MaxTenants:       40_000,
 		PresenceTTL:      30 * time.Second,
 		LogLevel:         "info",

@@ -52,6 +52,7 @@ func load(t *testing.T, file string, vars map[string]string, args ...string) (se
 func valuesOfSettings() map[string][3]string {
 	return map[string][3]string{
 		"data-dir":           {"/f", "/e", "/a"},
+		"journal":            {"/f", "/e", "off"},
 		"name":               {"f", "e", "a"},
 		"grpc-listen":        {"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"},
 		"admin-listen":       {"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"},
@@ -64,6 +65,7 @@ func valuesOfSettings() map[string][3]string {
 		"etcd-key":           {"f", "e", "a"},
 		"etcd-user":          {"f", "e", "a"},
 		"etcd-password-file": {"f", "e", "a"},
+		"etcd-batch":         {"nested", "single", "auto"},
 		"tls-cert":           {"f", "e", "a"},
 		"tls-key":            {"f", "e", "a"},
 		"tls-client-ca":      {"f", "e", "a"},
@@ -74,6 +76,7 @@ func valuesOfSettings() map[string][3]string {
 		"lease-wait":         {"100ms", "200ms", "400ms"},
 		"unavailable-for":    {"1s", "2s", "3s"},
 		"refusal-memory":     {"1s", "2s", "3s"},
+		"recalls":            {"false", "true", "false"},
 		"max-tenants":        {"1", "2", "3"},
 		"presence-ttl":       {"10s", "20s", "40s"},
 		"log-level":          {"debug", "warn", "error"},

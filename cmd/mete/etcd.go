@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/meteproject/mete/store"
 	"github.com/meteproject/mete/store/embedded"
@@ -33,9 +32,8 @@ func runEtcd(ctx context.Context, s *embedded.Server) error {
 	}
 }
 
-// connectEtcd returns a client of the cluster that the settings name. It does not
-// wait for the cluster.
-func connectEtcd(c config, log zerolog.Logger) (*clientv3.Client, *clientPair, error) {
+// connectEtcd returns the cluster that the settings name. It does not wait for it.
+func connectEtcd(c config, log zerolog.Logger) (*store.Cluster, *clientPair, error) {
 	cfg := store.Config{Endpoints: c.EtcdEndpoints, User: c.EtcdUser, Log: log}
 	if c.EtcdPasswordFile != "" {
 		text, err := os.ReadFile(c.EtcdPasswordFile)
@@ -48,8 +46,8 @@ func connectEtcd(c config, log zerolog.Logger) (*clientv3.Client, *clientPair, e
 	if err != nil {
 		return nil, nil, err
 	}
-	client, err := store.Connect(cfg)
-	return client, pair, err
+	cluster, err := store.NewCluster(cfg)
+	return cluster, pair, err
 }
 
 // etcdTLS sets cfg's TLS. The pair is nil without a client certificate.
@@ -106,27 +104,37 @@ func (p *clientPair) notAfter() (time.Time, bool) {
 	return p.last.Load().Leaf.NotAfter, true
 }
 
-// prepareEtcd checks the cluster's version and gives it an epoch, as often as it
-// takes: a cluster that is away is no reason not to start.
-func prepareEtcd(ctx context.Context, client *clientv3.Client, log zerolog.Logger) error {
-	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
-		err := func() error {
-			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-			defer cancel()
-			_, epochErr := store.EnsureEpoch(ctx, client)
-			return errors.Join(epochErr, store.CheckVersion(ctx, client, log))
-		}()
+// checkEtcd asks all endpoints for their versions, as often as it takes: a cluster that
+// is away is no reason not to start. Then it is known how operations may travel.
+func (m *mete) checkEtcd(ctx context.Context) error {
+	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+		found, err := checkVersions(ctx, m.etcd, m.log)
+		batching := m.batching(found)
+		m.accounts.SetBatching(batching)
 		if err == nil {
+			m.log.Info().Stringer("batching", batching).Msg("etcd's versions are known")
 			<-ctx.Done()
 			return nil
 		}
 		if ctx.Err() == nil {
-			log.Warn().Err(err).Msg("etcd does not answer; trying again")
+			m.log.Warn().Err(err).Msg("etcd does not answer yet; trying again")
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, wait) {
 			return nil
-		case <-time.After(pause):
 		}
 	}
+}
+
+// checkVersions gives each endpoint 5 s of its own: one may hang.
+func checkVersions(ctx context.Context, cluster *store.Cluster, log zerolog.Logger) (store.Batching, error) {
+	var errs []error
+	batching := store.Nested
+	for _, client := range cluster.Clients() {
+		one, cancel := context.WithTimeout(ctx, 5*time.Second)
+		found, err := store.CheckBatching(one, log, client)
+		cancel()
+		batching = min(batching, found)
+		errs = append(errs, err)
+	}
+	return batching, errors.Join(errs...)
 }

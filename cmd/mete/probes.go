@@ -14,13 +14,17 @@ import (
 // for unreadying all replicas at once makes a small outage a full one (P34).
 type probes struct {
 	loaded   func() bool // documents have been read once
+	entered  func() bool // this mete is new enough for the store
+	behind   func() bool // the store has come to need a newer one since
 	storeUp  func() bool
 	serving  atomic.Bool // the listeners are up
 	draining atomic.Bool
 }
 
 // ready tells whether requests should come here.
-func (p *probes) ready() bool { return p.loaded() && p.serving.Load() && !p.draining.Load() }
+func (p *probes) ready() bool {
+	return p.loaded() && p.entered() && p.serving.Load() && !p.draining.Load()
+}
 
 func (p *probes) livez(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -53,9 +57,11 @@ func (p *probes) report() string {
 		fmt.Fprintf(&b, "[%s] %s\n", mark, name)
 	}
 	line(p.loaded(), "fail", "documents read once")
+	line(p.entered(), "fail", "let into the store")
 	line(p.serving.Load(), "fail", "listeners up")
 	line(!p.draining.Load(), "fail", "not draining")
 	line(p.storeUp(), "degraded", "etcd reachable")
+	line(!p.behind(), "degraded", "new enough for the store")
 	return b.String()
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/meteproject/mete/authz"
 	"github.com/meteproject/mete/envoy"
 	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/store"
 )
 
 // ask asks h as a caller from addr and returns status and body.
@@ -32,7 +33,11 @@ const (
 // (P34, C149).
 func TestProbes(t *testing.T) {
 	loaded, up := false, false
-	p := &probes{loaded: func() bool { return loaded }, storeUp: func() bool { return up }}
+	entered, behind := false, false
+	p := &probes{
+		loaded: func() bool { return loaded }, storeUp: func() bool { return up },
+		entered: func() bool { return entered }, behind: func() bool { return behind },
+	}
 	mux := metricsMux(p, http.NotFoundHandler(), http.NotFoundHandler(), false)
 	step := func(what string, want int, lines ...string) {
 		t.Helper()
@@ -55,9 +60,13 @@ func TestProbes(t *testing.T) {
 	p.serving.Store(true)
 	step("listening", 503, "[fail] documents read once", "[ok] listeners up")
 	loaded, up = true, true
+	step("not let in yet", 503, "[ok] documents read once", "[fail] let into the store")
+	entered = true
 	step("documents read", 200, "[ok] documents read once", "[ok] etcd reachable", "ready")
 	up = false
 	step("etcd away", 200, "[degraded] etcd reachable", "ready")
+	behind = true
+	step("left behind (S26)", 200, "[degraded] new enough for the store", "ready")
 	p.draining.Store(true)
 	step("draining", 503, "[fail] not draining", "not ready")
 	if code, body := ask(mux, there, "GET", "/readyz", ""); code != 503 || body != "not ready\n" {
@@ -124,12 +133,14 @@ func TestMetrics_P29_TheScrapeHoldsWhatAlertsNeed(t *testing.T) {
 					"web":    {authz.Allowed: 3, authz.RateLimited: 1, authz.QuotaExceeded: 1, authz.NotReady: 4, authz.UnavailableAllowed: 6},
 					"w\xffb": {authz.Allowed: 1},
 				},
-				Refusals:  map[authz.RefusalKey]int64{{App: "web", Plan: "free", Limit: "monthly"}: 2},
-				Overshoot: map[quota.Cause]int64{quota.LongRequest: 7},
-				Tenants:   5,
+				Refusals: map[authz.RefusalKey]int64{{App: "web", Plan: "free", Limit: "monthly"}: 2},
+				Tenants:  5,
 			},
 			Envoy:    envoy.Stats{Panics: 1},
-			Keeper:   quota.KeeperStats{Granted: 2, Failed: 1},
+			Keeper:   quota.KeeperStats{Granted: 2, Failed: 1, Overshoot: map[quota.Cause]int64{quota.LongRequest: 7}, DroppedUnits: 4, Recalls: 2},
+			Limits:   []quota.LimitReading{{App: "web", Limit: "monthly", Leased: 30, Pending: 4, Bound: 33}},
+			Accounts: store.AccountStats{Writes: 8, Unknown: 1},
+			Recovery: quota.RecoveryStats{Recovered: quota.Recovered{Lost: 5, Dropped: 1}},
 			Rejected: map[string]int{"Plan": 1},
 			StoreUp:  true, Revision: 12, Replicas: 3,
 		}
@@ -140,6 +151,12 @@ func TestMetrics_P29_TheScrapeHoldsWhatAlertsNeed(t *testing.T) {
 	}
 	for _, want := range []string{
 		`mete_decisions_total{app="web",outcome="allowed"} 3`,
+		`mete_lease_outstanding_units{app="web",limit="monthly"} 30`,
+		`mete_overshoot_bound_units{app="web",limit="monthly"} 33`,
+		`mete_overshoot_units_total{cause="replica_lost"} 5`,
+		`mete_usage_dropped_units_total{reason="held"} 5`,
+		`mete_usage_pending_units{app="web",limit="monthly"} 4`,
+		`mete_store_requests_total{kind="write"} 8`,
 		`mete_decisions_total{app="web",outcome="denied"} 2`,
 		`mete_decisions_total{app="web",outcome="error"} 4`,
 		`mete_unavailable_decisions_total{app="web",choice="allow"} 6`,

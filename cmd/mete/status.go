@@ -16,7 +16,10 @@ type status struct {
 	Version     string     `json:"version"`
 	Ready       bool       `json:"ready"`
 	StoreUp     bool       `json:"store_up"`
-	Revision    int64      `json:"revision"` // of etcd, up to which all is applied
+	Level       int        `json:"feature_level"`                 // of this replica
+	Minimum     int        `json:"minimum_level"`                 // that the store needs; 0: not known
+	Behind      bool       `json:"needs_newer_version,omitempty"` // this replica does
+	Revision    int64      `json:"revision"`                      // of etcd, up to which all is applied
 	Rejected    []rejected `json:"rejected"`
 	Replicas    []replica  `json:"replicas"`
 }
@@ -50,6 +53,7 @@ func (m *mete) status() any {
 	s := status{
 		Name: m.cfg.Name, Incarnation: m.members.Incarnation(), Version: build().Version,
 		Ready: m.probes.ready(), StoreUp: docs.Up, Revision: docs.Revision,
+		Level: m.gate.level, Minimum: docs.Minimum.Level, Behind: m.gate.behind.Load(),
 		Rejected: []rejected{}, Replicas: []replica{},
 	}
 	for _, r := range m.documents.Rejected() {
@@ -79,6 +83,11 @@ func (m *mete) read() readings {
 		Decider: m.decider.Stats(), Envoy: m.envoy.Stats(), Keeper: m.keeper.Stats(),
 		Rejected: map[string]int{}, NotAfter: m.certificateEnds(),
 		StoreUp: docs.Up, Revision: docs.Revision, Replicas: m.members.Live(),
+		Limits: m.keeper.Limits(), Accounts: m.accounts.Stats(), Cluster: m.etcd.Health(),
+		Sweep: m.sweeper.Stats(), Recovery: m.recovery.Stats(),
+	}
+	if m.journal != nil {
+		r.Journal = m.journal.Stats()
 	}
 	for _, kind := range store.Kinds() { // also those of which all are good
 		r.Rejected[string(kind)] = docs.Rejected[kind]

@@ -72,7 +72,13 @@ func (c *cli) apply(ctx context.Context, files []string, dryRun string, wait, ye
 	var steps []step
 	var short []shortfall
 	err = c.withStore(ctx, "cannot apply", func(ctx context.Context, client *clientv3.Client) error {
+		if err := mayWrite(ctx, client); err != nil {
+			return err
+		}
 		if steps, err = c.prepare(ctx, client, b); err != nil {
+			return err
+		}
+		if err := c.tellWaiting(ctx, client, steps); err != nil {
 			return err
 		}
 		short, err = shortfalls(ctx, client, c.now(), steps, b.before, b.after)

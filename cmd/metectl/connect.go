@@ -30,35 +30,24 @@ func (c *cli) withStore(ctx context.Context, what string, do func(context.Contex
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	client, err := connect(ctx, cfg)
+	cluster, err := store.NewCluster(cfg)
 	if err != nil {
 		return c.storeError(what, err)
 	}
-	defer client.Close() //nolint:errcheck // nothing is left to do about it
-	if err := do(ctx, client); err != nil {
+	defer cluster.Close() //nolint:errcheck // nothing is left to do about it
+	if err := do(ctx, answering(ctx, cluster)); err != nil {
 		return c.storeError(what, err)
 	}
 	return nil
 }
 
-// connect is store.Connect within ctx: with a user, the client asks for a token
-// first and waits for etcd without an end.
-func connect(ctx context.Context, cfg store.Config) (*clientv3.Client, error) {
-	type result struct {
-		client *clientv3.Client
-		err    error
+// answering returns a client of an endpoint that answers, if there is one. What is
+// wrong with it or the store is for the first real call to say.
+func answering(ctx context.Context, cluster *store.Cluster) *clientv3.Client {
+	if len(cluster.Clients()) > 1 {
+		_, _ = cluster.Do(ctx, clientv3.OpGet(store.EpochKey, clientv3.WithCountOnly()))
 	}
-	done := make(chan result, 1)
-	go func() {
-		client, err := store.Connect(cfg)
-		done <- result{client, err}
-	}()
-	select {
-	case r := <-done:
-		return r.client, r.err
-	case <-ctx.Done():
-		return nil, ctx.Err() // the process ends soon, and the attempt with it
-	}
+	return cluster.Client()
 }
 
 func (c *cli) storeConfig() (store.Config, error) {

@@ -47,6 +47,9 @@ func (c *cli) deleteAll(ctx context.Context, args, files []string, yes bool) err
 	}
 	var doomed []stored
 	err = c.withStore(ctx, "cannot delete", func(ctx context.Context, client *clientv3.Client) error {
+		if err := mayWrite(ctx, client); err != nil {
+			return err
+		}
 		doomed, err = c.doom(ctx, client, targets)
 		return err
 	})

@@ -134,6 +134,9 @@ func (v keyView) document() (*plan.Document, error) {
 }
 
 func (c *cli) storeKey(ctx context.Context, client *clientv3.Client, doc *plan.Document) error {
+	if err := mayWrite(ctx, client); err != nil {
+		return err
+	}
 	catalog, err := loadCatalog(ctx, client)
 	if err != nil {
 		return err

@@ -57,6 +57,7 @@ func TestScripts_P53_P71(t *testing.T) {
 			"exit":    exitCommand,
 			"replica": replicaCommand,
 			"put":     putCommand,
+			"drop":    dropCommand,
 			"use":     useCommand,
 			"auth":    authCommand,
 
@@ -99,11 +100,11 @@ func serverOf(ts *testscript.TestScript) *embedded.Server {
 func replicaCommand(ts *testscript.TestScript, _ bool, _ []string) {
 	client := serverOf(ts).Client()
 	ctx, cancel := context.WithCancel(context.Background())
-	members := store.NewMembers(client, "r1")
-	members.Presence = store.Presence{Address: "127.0.0.1:9001", Version: "devel"}
+	members := store.NewMembers(store.ClusterOf(client), "r1")
+	members.Presence = store.Presence{Address: "127.0.0.1:9001", Version: "devel", Feature: plan.FeatureLevel}
 	ready := make(chan struct{})
 	var once sync.Once
-	documents := store.NewDocuments(client)
+	documents := store.NewDocuments(store.ClusterOf(client))
 	documents.OnSnapshot = func(*plan.Snapshot) { once.Do(func() { close(ready) }) }
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = documents.Run(ctx) })
@@ -120,6 +121,12 @@ func replicaCommand(ts *testscript.TestScript, _ bool, _ []string) {
 // putCommand writes a file to a key as etcdctl would: put KEY FILE.
 func putCommand(ts *testscript.TestScript, _ bool, args []string) {
 	_, err := serverOf(ts).Client().Put(context.Background(), args[0], ts.ReadFile(args[1]))
+	ts.Check(err)
+}
+
+// dropCommand deletes a key as etcdctl would: drop KEY.
+func dropCommand(ts *testscript.TestScript, _ bool, args []string) {
+	_, err := serverOf(ts).Client().Delete(context.Background(), args[0])
 	ts.Check(err)
 }
 

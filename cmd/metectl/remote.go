@@ -121,6 +121,9 @@ const rehearsalSize = 60
 
 // rehearse checks that changes could be written, and writes nothing.
 func rehearse(ctx context.Context, client *clientv3.Client, changes []store.Change) error {
+	if _, err := store.Writable(ctx, client); err != nil {
+		return err
+	}
 	for part := range slices.Chunk(changes, rehearsalSize) {
 		compares := make([]clientv3.Cmp, 0, len(part))
 		for _, ch := range part {
@@ -140,6 +143,9 @@ func rehearse(ctx context.Context, client *clientv3.Client, changes []store.Chan
 // conflict tells what a write that did not happen means.
 func conflict(err error) error {
 	var partial *store.PartialError
+	if f := tooOld(err); f != nil {
+		return f
+	}
 	switch {
 	case errors.As(err, &partial):
 		return &failure{
@@ -163,12 +169,17 @@ func readStatus(ctx context.Context, client *clientv3.Client) (statusReport, err
 		return r, err
 	}
 	r.Store.Revision = found.Header.Revision
+	if r.Store.minimum, err = store.ReadMinimum(ctx, client); err != nil {
+		return r, err
+	}
+	r.Store.Minimum = r.Store.minimum.Level
 	for _, kv := range found.Kvs {
 		v := replicaView{Incarnation: strings.TrimPrefix(string(kv.Key), store.ReplicasPrefix)}
 		var p store.Presence
 		if json.Unmarshal(kv.Value, &p) == nil { // a replica that says nothing we know is live all the same
 			v.Address, v.Version, v.FeatureLevel, v.Clock = p.Address, p.Version, p.Feature, p.Clock.UTC()
 		}
+		v.Needs = needsNewer(v, r.Store.minimum)
 		r.Replicas = append(r.Replicas, v)
 	}
 	rejections, err := store.Statuses(ctx, client)

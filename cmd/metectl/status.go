@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,9 @@ type statusReport struct {
 type storeView struct {
 	Endpoints []string `json:"endpoints"`
 	Revision  int64    `json:"revision"`
+	Minimum   int      `json:"minimum_level"` // feature level that it needs; 0: cannot be read
+
+	minimum store.Minimum
 }
 
 type replicaView struct {
@@ -31,7 +35,8 @@ type replicaView struct {
 	Address      string    `json:"address"`
 	Version      string    `json:"version"`
 	FeatureLevel int       `json:"feature_level"`
-	Clock        time.Time `json:"clock"` // the replica's own, when it last wrote
+	Needs        string    `json:"needs,omitempty"` // why it should be upgraded
+	Clock        time.Time `json:"clock"`           // the replica's own, when it last wrote
 }
 
 type rejectedView struct {
@@ -62,7 +67,10 @@ func (c *cli) statusCommand() *cobra.Command {
 		Long: `Show the store, the live replicas, and documents that are rejected: their newest edit is not
 enforced, the last valid one still is.
 
-Exit codes: 0 nothing is rejected, 1 something is.`,
+A replica that is too old for what the store holds goes on with the last versions that it
+could read; it is marked here.
+
+Exit codes: 0 nothing is rejected, 1 something is or a replica needs a newer version.`,
 		Args: exactly(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context()) },
 	}
@@ -78,10 +86,11 @@ func (c *cli) status(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.ownLevel(r.Store.minimum)
 	if err := c.printStatus(r); err != nil {
 		return err
 	}
-	if len(r.Rejected) > 0 {
+	if len(r.Rejected) > 0 || slices.ContainsFunc(r.Replicas, func(v replicaView) bool { return v.Needs != "" }) {
 		return answer(exitNegative)
 	}
 	return nil
@@ -107,9 +116,9 @@ func (c *cli) printStatus(r statusReport) error {
 		return err
 	}
 	if len(r.Replicas) > 0 {
-		t := newTable("REPLICA", "ADDRESS", "VERSION", "CLOCK")
+		t := newTable("REPLICA", "ADDRESS", "VERSION", "LEVEL", "CLOCK", "")
 		for _, p := range r.Replicas {
-			t.add(p.Incarnation, orDash(p.Address), orDash(p.Version), p.Clock.UTC().Format(time.RFC3339))
+			t.add(p.Incarnation, orDash(p.Address), orDash(p.Version), strconv.Itoa(p.FeatureLevel), p.Clock.UTC().Format(time.RFC3339), p.Needs)
 		}
 		t.gap = true
 		if err := t.write(c.stdout, width); err != nil {

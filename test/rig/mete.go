@@ -58,6 +58,12 @@ func Build(ctx context.Context, root, dir string, flags ...string) error {
 // StartMete runs "mete serve" on dataDir, on ports that the system chooses, and
 // returns once it is ready. Args come last, so that they win. The caller must Stop it.
 func StartMete(ctx context.Context, binary, dataDir string, args ...string) (*Mete, error) {
+	return StartMeteWith(ctx, nil, binary, dataDir, args...)
+}
+
+// StartMeteWith is StartMete with variables, "NAME=value", beside those of this
+// process.
+func StartMeteWith(ctx context.Context, env []string, binary, dataDir string, args ...string) (*Mete, error) {
 	file := filepath.Join(dataDir, "addresses.json")
 	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err // of an earlier run: it would be taken for this one's
@@ -68,6 +74,7 @@ func StartMete(ctx context.Context, binary, dataDir string, args ...string) (*Me
 		"--metrics-listen", "127.0.0.1:0", "--drain-delay", "0s",
 	}, embed(args), args)...)
 	m.cmd.Stdout, m.cmd.Stderr = &m.log, &m.log
+	m.cmd.Env = append(os.Environ(), env...)
 	// A group of its own: Ctrl-C is for the caller, who stops things in order.
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := m.cmd.Start(); err != nil {
@@ -115,6 +122,13 @@ func (m *Mete) Stop() error {
 
 // Reload has mete reread its TLS files now.
 func (m *Mete) Reload() error { return m.cmd.Process.Signal(syscall.SIGHUP) }
+
+// Pause makes mete stand still, as a machine does that is out of processor time,
+// until Resume. A mete that stands still can be killed, and not stopped.
+func (m *Mete) Pause() error { return m.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume lets a paused mete go on.
+func (m *Mete) Resume() error { return m.cmd.Process.Signal(syscall.SIGCONT) }
 
 // Kill ends mete at once, as the out-of-memory killer would.
 func (m *Mete) Kill() error {

@@ -1,0 +1,187 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+
+	metev1 "github.com/meteproject/mete/api/mete/v1"
+	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/store"
+	"github.com/meteproject/mete/store/embedded"
+)
+
+const (
+	renewalReplicas = 10
+	renewalAccounts = 10_000
+)
+
+// BenchmarkRenewals renews leases over an embedded etcd: 10 replicas, each with a
+// connection of its own, and 10,000 accounts that all of them use. A renewal reports
+// use, gives back what is left of a lease and takes another one, under the guards of a
+// plan and a tenant. Renewals come at the rate in the benchmark's name whether or not
+// the last ones are done; the percentiles are of the time from when one was due to
+// its answer.
+func BenchmarkRenewals(b *testing.B) {
+	f := startFleet(b)
+	for _, mode := range []store.Batching{store.Nested, store.Single} {
+		for _, rate := range []int{5_000, 10_000, 20_000} {
+			b.Run(fmt.Sprintf("%s/offered=%d", mode, rate), func(b *testing.B) { f.renewals(b, mode, rate) })
+		}
+	}
+}
+
+// A fleet is ten replicas without anything but their accounts.
+type fleet struct {
+	replicas []*store.Accounts
+	guards   [][]quota.Guard // of each account
+	purses   []renewing      // of each replica and account
+	order    []int           // in which they are renewed, over and over
+}
+
+// A renewing is one replica's side of one account.
+type renewing struct {
+	mu   sync.Mutex // one operation is under way at a time
+	seq  uint64
+	used int64
+}
+
+func startFleet(b *testing.B) *fleet {
+	b.Helper()
+	server, err := embedded.Start(context.Background(), embedded.Config{Dir: b.TempDir(), ClientURL: "127.0.0.1:0", Log: zerolog.Nop()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(server.Close)
+	const pairs = renewalReplicas * renewalAccounts
+	f := &fleet{purses: make([]renewing, pairs), order: rand.New(rand.NewPCG(1, 2)).Perm(pairs)}
+	for i := range f.purses {
+		f.purses[i].seq = 1
+	}
+	for range renewalReplicas {
+		c, err := store.Connect(store.Config{Endpoints: []string{server.Endpoint()}, Log: zerolog.Nop()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = c.Close() })
+		accounts := store.NewAccounts(c)
+		accounts.Liable = func(string) bool { return true }
+		f.replicas = append(f.replicas, accounts)
+	}
+	f.fill(b, server.Client())
+	return f
+}
+
+func tenantOf(account int) string { return fmt.Sprintf("org:%06d", account) }
+
+func keyOf(account int) quota.Key {
+	return quota.Key{Root: tenantOf(account), Tenant: tenantOf(account), Limit: "monthly", Window: "2026-11"}
+}
+
+func holderOf(replica int) string { return fmt.Sprintf("mete-%d-6b2f01", replica) }
+
+// fill writes documents, liable keys, and accounts that every replica has a lease of.
+func (f *fleet) fill(b *testing.B, c *clientv3.Client) {
+	b.Helper()
+	put := func(ops ...clientv3.Op) int64 {
+		r, err := c.Txn(context.Background()).Then(ops...).Commit()
+		if err != nil {
+			b.Fatal(err)
+		}
+		return r.Header.Revision
+	}
+	pro := put(clientv3.OpPut(store.EffectiveKey(plan.KindPlan, "pro"), "x"))
+	var account metev1.Account
+	for r := range renewalReplicas {
+		put(clientv3.OpPut(store.LiablePrefix+holderOf(r), ""))
+		account.Holders = append(account.Holders, &metev1.Holder{
+			Id: holderOf(r), Seq: 1, Leases: []*metev1.Lease{{Id: 1, Units: 10, Version: pro}},
+		})
+	}
+	text, err := proto.Marshal(&account)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range renewalAccounts {
+		revision := put(
+			clientv3.OpPut(store.DocumentKey(plan.KindTenant, tenantOf(i)), "x"),
+			clientv3.OpPut(store.AccountKey(keyOf(i)), string(text)),
+		)
+		f.guards = append(f.guards, []quota.Guard{
+			{Kind: string(plan.KindPlan), Name: "pro", Revision: pro},
+			{Kind: string(plan.KindTenant), Name: tenantOf(i), Revision: revision},
+		})
+	}
+}
+
+// renew does the nth renewal.
+func (f *fleet) renew(n int) error {
+	pair := f.order[n%len(f.order)]
+	replica, account := pair%renewalReplicas, pair/renewalReplicas
+	p := &f.purses[pair]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seq++
+	p.used += 7
+	_, err := f.replicas[replica].Apply(context.Background(), quota.Operation{
+		Key: keyOf(account), App: "api", Holder: holderOf(replica), Seq: p.seq, Used: p.used,
+		Want: 10, Min: 1, Ceiling: quota.MaxUnits, Replicas: renewalReplicas, Guards: f.guards[account],
+	})
+	return err
+}
+
+// renewals does b.N renewals, rate of them becoming due in each second.
+func (f *fleet) renewals(b *testing.B, mode store.Batching, rate int) {
+	b.Helper()
+	before := f.stats()
+	for _, accounts := range f.replicas {
+		accounts.SetBatching(mode)
+	}
+	took := make([]time.Duration, b.N)
+	var running sync.WaitGroup
+	b.ResetTimer()
+	began := time.Now()
+	for n := range b.N {
+		due := began.Add(time.Duration(n) * time.Second / time.Duration(rate))
+		if ahead := time.Until(due); ahead > time.Millisecond {
+			time.Sleep(ahead)
+		}
+		running.Go(func() {
+			if err := f.renew(n); err != nil {
+				b.Error(err)
+			}
+			took[n] = time.Since(due)
+		})
+	}
+	running.Wait()
+	elapsed := time.Since(began)
+	b.StopTimer()
+	slices.Sort(took)
+	after := f.stats()
+	b.ReportMetric(float64(b.N)/elapsed.Seconds(), "op/s")
+	b.ReportMetric(took[b.N/2].Seconds()*1000, "p50-ms")
+	b.ReportMetric(took[b.N*99/100].Seconds()*1000, "p99-ms")
+	b.ReportMetric(float64(b.N)/float64(after.Writes-before.Writes), "op/write")
+	b.ReportMetric(100*float64(after.Lost-before.Lost)/float64(b.N), "lost-%")
+	b.ReportMetric(100*float64(after.Unknown-before.Unknown)/float64(b.N), "unknown-%")
+}
+
+func (f *fleet) stats() store.AccountStats {
+	var sum store.AccountStats
+	for _, accounts := range f.replicas {
+		s := accounts.Stats()
+		sum.Writes += s.Writes
+		sum.Lost += s.Lost
+		sum.Unknown += s.Unknown
+	}
+	return sum
+}

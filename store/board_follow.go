@@ -1,0 +1,144 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/meteproject/mete/quota"
+)
+
+// A following is one account that is followed.
+type following struct {
+	key  quota.Key
+	told int64              // revision that OnAccount was called with, -1: none yet; owned by who reads or watches
+	stop context.CancelFunc // guarded by Board.mu: ends its watch; nil: none was opened
+}
+
+// Follow implements [quota.Board].
+func (b *Board) Follow(key quota.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, already := b.followed[key]; already {
+		return
+	}
+	if len(b.followed) >= b.MaxFollowed {
+		b.passed++
+		return
+	}
+	f := &following{key: key, told: -1}
+	b.followed[key] = f
+	b.due = append(b.due, f)
+	select {
+	case b.wake <- struct{}{}:
+	default: // a wake-up is already waiting
+	}
+}
+
+// Unfollow implements [quota.Board].
+func (b *Board) Unfollow(key quota.Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f, followed := b.followed[key]
+	if !followed {
+		return
+	}
+	delete(b.followed, key)
+	if f.stop != nil {
+		f.stop()
+	}
+}
+
+// allDue has everything read and watched anew. No watch is open.
+func (b *Board) allDue() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.due = b.due[:0]
+	for _, f := range b.followed {
+		f.stop = nil
+		b.due = append(b.due, f)
+	}
+}
+
+// takeDue takes at most n of what is due, and drops what is not followed any more.
+func (b *Board) takeDue(n int) []*following {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var fs []*following
+	for len(b.due) > 0 && len(fs) < n {
+		f := b.due[0]
+		b.due = b.due[1:]
+		if b.followed[f.key] == f {
+			fs = append(fs, f)
+		}
+	}
+	return fs
+}
+
+// giveBack makes fs due again, without a wake-up: the caller waits.
+func (b *Board) giveBack(fs []*following) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.due = append(b.due, fs...)
+}
+
+// opened returns a context for f's watch that Unfollow ends; false if f is not
+// followed any more.
+func (b *Board) opened(ctx context.Context, f *following) (context.Context, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.followed[f.key] != f {
+		return nil, false
+	}
+	ctx, f.stop = context.WithCancel(ctx)
+	if b.watching == 0 {
+		b.word = time.Now() //nolint:forbidigo // measures silence
+	}
+	b.watching++
+	return ctx, true
+}
+
+// closed notes that a watch has ended.
+func (b *Board) closed() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.watching--
+}
+
+// heardWord notes that a watch has said something.
+func (b *Board) heardWord() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.word = time.Now() //nolint:forbidigo // measures silence
+}
+
+// silentFor tells whether the watches have said nothing for d. Where there is none,
+// there is no silence.
+func (b *Board) silentFor(d time.Duration) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.watching > 0 && time.Since(b.word) > d //nolint:forbidigo // measures silence
+}
+
+// tellAccount calls OnAccount unless it knows already, or ctx is done. What this
+// version cannot read is told by nobody: whoever has an operation on it hears why.
+func (b *Board) tellAccount(ctx context.Context, f *following, kv *mvccpb.KeyValue) {
+	revision := kv.GetModRevision() // 0: it does not exist
+	account, err := decodeAccount(kv.GetValue())
+	if revision == f.told || ctx.Err() != nil || err != nil || b.OnAccount == nil {
+		return
+	}
+	f.told = revision
+	b.OnAccount(f.key, account)
+}
+
+// newest returns the key after a response with events; nil: it was deleted.
+func newest(r *clientv3.WatchResponse) *mvccpb.KeyValue {
+	e := r.Events[len(r.Events)-1]
+	if e.Type == mvccpb.Event_DELETE {
+		return nil
+	}
+	return e.Kv
+}

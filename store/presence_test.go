@@ -1,0 +1,81 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/meteproject/mete/store"
+)
+
+// Joins and clean stops are seen at once: rate shares follow within a second, not
+// within the 15 s of the document (R24, R25).
+func TestMembers_R24_R25_JoinsAndStopsAreSeenAtOnce(t *testing.T) {
+	t.Parallel()
+	c := ownServer(t).Client()
+	a := startMember(t, c, "a", 10*time.Minute)
+	eventuallyWithin(t, 5*time.Second, "a is registered", func() bool { return len(a.Replicas()) == 1 })
+	var joined []*member
+	for i, name := range []string{"b", "c", "d"} {
+		began := time.Now()
+		joined = append(joined, startMember(t, c, name, 10*time.Minute))
+		eventually(t, name+" is counted", func() bool { return a.Live() == i+2 })
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("%s is counted after %v", name, took)
+		}
+	}
+	for i, m := range joined {
+		began := time.Now()
+		m.stop()
+		eventually(t, "one less", func() bool { return a.Live() == len(joined)-i })
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("seen after %v", took)
+		}
+	}
+}
+
+// A replica that falls silent is counted until its presence runs out, and no longer.
+func TestMembers_R26_ASilentReplicaIsCountedUntilItsTTLEnds(t *testing.T) {
+	t.Parallel()
+	s := ownServer(t)
+	p := startProxy(t, s.Endpoint())
+	cut, err := store.NewCluster(store.Config{Endpoints: []string{p.endpoint()}, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cut.Close() }()
+	const ttl = 3 * time.Second
+	a := startMember(t, s.Client(), "a", ttl)
+	b := startMemberOf(t, cut, "b", ttl)
+	eventually(t, "both are counted", func() bool { return a.Live() == 2 && b.Live() == 2 })
+	p.set(hangs)
+	silent := time.Now()
+	eventuallyWithin(t, 3*ttl, "b is gone", func() bool { return a.Live() == 1 })
+	// It was kept alive a third of the TTL ago at most, less what a slow machine takes.
+	if took := time.Since(silent); took < ttl/2 {
+		t.Errorf("gone after %v, its TTL is %v", took, ttl)
+	}
+	p.set(flows)
+	eventuallyWithin(t, 15*time.Second, "b is back", func() bool { return a.Live() == 2 && len(a.Replicas()) == 2 })
+}
+
+// With --presence-ttl 10m a silent replica is counted for the ten minutes of R26: that
+// is what etcd, whose clock decides, is told.
+func TestMembers_R26_TheTTLIsWhatTheSettingSays(t *testing.T) {
+	t.Parallel()
+	c := ownServer(t).Client()
+	for _, ttl := range []time.Duration{5 * time.Second, 30 * time.Second, 10 * time.Minute} {
+		m := startMember(t, c, ttl.String(), ttl)
+		eventually(t, "registered", func() bool { _, there := m.Replicas()[m.Incarnation()]; return there })
+		r, err := c.Get(t.Context(), store.ReplicaKey(m.Incarnation()))
+		if err != nil || len(r.Kvs) != 1 {
+			t.Fatal(r, err)
+		}
+		lease, err := c.TimeToLive(t.Context(), clientv3.LeaseID(r.Kvs[0].Lease))
+		if err != nil || lease.GrantedTTL != int64(ttl/time.Second) {
+			t.Errorf("granted for %d s, %v; want %v", lease.GrantedTTL, err, ttl)
+		}
+	}
+}
