@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -149,7 +150,7 @@ func (f *fleet) renewals(b *testing.B, mode store.Batching, rate int) {
 	took := make([]time.Duration, b.N)
 	var running sync.WaitGroup
 	b.ResetTimer()
-	began := time.Now()
+	began, busy := time.Now(), processorTime(b)
 	for n := range b.N {
 		due := began.Add(time.Duration(n) * time.Second / time.Duration(rate))
 		if ahead := time.Until(due); ahead > time.Millisecond {
@@ -164,15 +165,27 @@ func (f *fleet) renewals(b *testing.B, mode store.Batching, rate int) {
 	}
 	running.Wait()
 	elapsed := time.Since(began)
+	busy = processorTime(b) - busy
 	b.StopTimer()
 	slices.Sort(took)
 	after := f.stats()
 	b.ReportMetric(float64(b.N)/elapsed.Seconds(), "op/s")
 	b.ReportMetric(took[b.N/2].Seconds()*1000, "p50-ms")
 	b.ReportMetric(took[b.N*99/100].Seconds()*1000, "p99-ms")
+	b.ReportMetric(float64(busy.Microseconds())/float64(b.N), "cpu-µs/op")
 	b.ReportMetric(float64(b.N)/float64(after.Writes-before.Writes), "op/write")
 	b.ReportMetric(100*float64(after.Lost-before.Lost)/float64(b.N), "lost-%")
 	b.ReportMetric(100*float64(after.Unknown-before.Unknown)/float64(b.N), "unknown-%")
+}
+
+// processorTime returns what this process has used: of replicas and etcd together.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func (f *fleet) stats() store.AccountStats {

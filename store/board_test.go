@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -138,7 +139,7 @@ func TestBoard_ABurstOfRecallsArrivesWhole(t *testing.T) {
 		})
 	}
 	all.Wait()
-	eventually(t, "all asked", func() bool {
+	eventuallyWithin(t, time.Minute, "all asked", func() bool {
 		for i := range burst {
 			if b.recalled(accountOf(fmt.Sprint(i))) == 0 {
 				return false

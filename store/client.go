@@ -94,18 +94,12 @@ func dialOptions(hasty bool) []grpc.DialOption {
 // each call logs in if need be, within its own time.
 const noToken = "none"
 
-// CheckVersion asks every endpoint of c for its version and logs a warning for
-// those with known faults in what mete relies on: permissions inside nested
-// transactions, and watches. It returns the first error of an endpoint.
-func CheckVersion(ctx context.Context, c *clientv3.Client, log zerolog.Logger) error {
-	_, err := CheckBatching(ctx, log, c)
-	return err
-}
-
-// CheckBatching does what CheckVersion does for the endpoints of all clients, and
-// returns how operations on accounts may travel: [Nested] once every endpoint has
-// answered and none is too old for that, else [Single]. An etcd in this process has
-// no endpoints and is new enough.
+// CheckBatching asks every endpoint of all clients for its version and returns how
+// operations on accounts may travel: [Nested] once all have answered and none is too
+// old for that, else [Single]. An etcd in this process has no endpoints and is new
+// enough. It logs a warning for endpoints with known faults in what mete relies on:
+// permissions inside nested transactions, and watches. It returns the first error of
+// an endpoint.
 func CheckBatching(ctx context.Context, log zerolog.Logger, clients ...*clientv3.Client) (Batching, error) {
 	var first error
 	batching := Nested

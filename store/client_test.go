@@ -63,7 +63,7 @@ func TestConnect_LogsInWithThePassword(t *testing.T) {
 	defer r.stop()
 	put(t, c, store.DocumentKey(plan.KindPlan, "pro"), planText("pro", 1))
 	r.until("plan", hasAmount("pro", 1))
-	if err := store.CheckVersion(t.Context(), c, zerolog.Nop()); err != nil {
+	if _, err := store.CheckBatching(t.Context(), zerolog.Nop(), c); err != nil {
 		t.Error(err)
 	}
 }

@@ -190,7 +190,7 @@ func TestSweep_C101_ManySweepersReturnEachUnitOnce(t *testing.T) {
 		}
 		return units
 	}
-	eventually(t, "settled", func() bool { return returned() >= want })
+	eventuallyWithin(t, time.Minute, "settled", func() bool { return returned() >= want })
 	for _, s := range all {
 		eventually(t, "swept again", func() bool { return s.Stats().Sweeps > 0 })
 	}
@@ -305,7 +305,7 @@ func TestSweep_RemovesOldRecalls(t *testing.T) {
 	}
 	s, stop := startSweeper(t, c, "a")
 	again := store.RecallKey(accountOf("7"))
-	eventually(t, "removed", func() bool {
+	eventuallyWithin(t, time.Minute, "removed", func() bool {
 		put(t, c, again, "")
 		return s.Stats().Recalls == 199
 	})

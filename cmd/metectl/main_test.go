@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,6 +61,7 @@ func TestScripts_P53_P71(t *testing.T) {
 			"drop":    dropCommand,
 			"use":     useCommand,
 			"auth":    authCommand,
+			"silent":  silentCommand,
 
 			"waitrejected": func(ts *testscript.TestScript, _ bool, _ []string) { waitStatuses(ts, 1) },
 			"waitaccepted": func(ts *testscript.TestScript, _ bool, _ []string) { waitStatuses(ts, 0) },
@@ -142,6 +144,14 @@ func useCommand(ts *testscript.TestScript, _ bool, args []string) {
 		App: "api", Holder: "r1", Seq: 1, Used: used, Ceiling: quota.MaxUnits, Replicas: 1,
 	})
 	ts.Check(err)
+}
+
+// silentCommand sets $SILENT to an address that takes connections and says nothing.
+func silentCommand(ts *testscript.TestScript, _ bool, _ []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { _ = l.Close() })
+	ts.Setenv("SILENT", l.Addr().String())
 }
 
 // secretHash is bcrypt of "secret" at its least cost: at etcd's own a login takes

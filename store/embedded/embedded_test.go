@@ -65,7 +65,7 @@ func TestServerIsReachedOverTCP(t *testing.T) {
 	if _, err := c.Put(t.Context(), "k", "v"); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.CheckVersion(t.Context(), c, zerolog.Nop()); err != nil {
+	if _, err := store.CheckBatching(t.Context(), zerolog.Nop(), c); err != nil {
 		t.Error(err)
 	}
 	got, err := s.Client().Get(t.Context(), "k", clientv3.WithCountOnly())

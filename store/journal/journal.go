@@ -169,7 +169,10 @@ func (j *Journal) Close() error {
 	}
 	if j.open == 0 {
 		for _, c := range j.chunks {
-			failed = errors.Join(failed, os.Remove(c.path), c.unmap())
+			if err := os.Remove(c.path); !errors.Is(err, os.ErrNotExist) {
+				failed = errors.Join(failed, err)
+			}
+			failed = errors.Join(failed, c.unmap())
 		}
 	} // else it stays mapped: a cell that is used all the same must not crash
 	// A process that is just being forked may have the lock open, too.

@@ -29,7 +29,7 @@ type audit struct {
 	grants    int
 	written   map[opID]written // operations that changed an account
 	last      map[string]int64 // when a holder's last operation that was written began
-	folded    map[string]bool  // holders that are gone from an account
+	folds     []fold           // that were no part of an operation
 }
 
 // An opID names an operation of a holder on an account.
@@ -38,10 +38,20 @@ type opID struct {
 	seq             uint64
 }
 
-// written is an operation that changed an account, and when that was heard of.
+// written is an operation that changed an account, with the holders that it folded
+// away, and when it was heard of.
 type written struct {
-	op quota.Operation
-	at int64
+	op   quota.Operation
+	gone []string
+	at   int64
+}
+
+// fold is the sweep of an account, and when it was heard of. It came after all that
+// its holders ever wrote.
+type fold struct {
+	account   string
+	gone      []string
+	after, at int64
 }
 
 // auditBooks checks every change of every account: the account holds no more than
@@ -52,7 +62,7 @@ func auditBooks(events []event, calls []call) (*audit, error) {
 	a := &audit{
 		calls: map[opID][]call{}, plans: map[string]string{},
 		keys: map[string]int64{}, amounts: map[string]int64{}, accounts: map[string]quota.Account{},
-		written: map[opID]written{}, last: map[string]int64{}, folded: map[string]bool{},
+		written: map[opID]written{}, last: map[string]int64{},
 	}
 	for _, c := range calls {
 		a.calls[c.id()] = append(a.calls[c.id()], c)
@@ -167,10 +177,14 @@ func (a *audit) explain(e event, before, now quota.Account) error {
 		if a.keys[store.LiablePrefix+id] != 0 {
 			return fmt.Errorf("holder %s is folded away while its liable key exists", id)
 		}
-		a.folded[id] = true
 	}
 	why := []string{"no replica says that it did this"}
 	if next, _ := quota.Reclaim(before, gone); len(gone) > 0 && sameAccount(next, now) {
+		f := fold{account: e.Key, gone: gone, at: e.At}
+		for _, id := range gone {
+			f.after = max(f.after, a.last[id])
+		}
+		a.folds = append(a.folds, f)
 		return nil
 	}
 	for _, h := range now.Holders {
@@ -183,7 +197,7 @@ func (a *audit) explain(e event, before, now quota.Account) error {
 			case fault != "":
 				why = append(why, fault)
 			default:
-				a.note(c, e.At, result)
+				a.note(c, gone, e.At, result)
 				return nil
 			}
 		}
@@ -192,25 +206,12 @@ func (a *audit) explain(e event, before, now quota.Account) error {
 }
 
 // note notes what was written.
-func (a *audit) note(c call, at int64, result quota.Result) {
-	a.written[c.id()] = written{c.op, at}
+func (a *audit) note(c call, gone []string, at int64, result quota.Result) {
+	a.written[c.id()] = written{c.op, gone, at}
 	a.last[c.op.Holder] = max(a.last[c.op.Holder], c.began)
 	if c.op.Want > 0 && result.Granted > 0 {
 		a.grants++
 	}
-}
-
-// goneBy returns the holders that may have been folded away by a time: whoever is,
-// writes nothing any more.
-func (a *audit) goneBy(end int64) []string {
-	var gone []string
-	for id := range a.folded {
-		if a.last[id] <= end {
-			gone = append(gone, id)
-		}
-	}
-	slices.Sort(gone)
-	return gone
 }
 
 // conditions tells which condition of op does not hold; "" if all do.

@@ -78,12 +78,9 @@ func unknown(calls []call) (n int) {
 	return n
 }
 
-// An input is an operation for the model, with the holders that may have been folded
-// away by the time that it ends.
-type input struct {
-	op   quota.Operation
-	gone []string
-}
+// An input is an operation for the model, with the holders that it folds away. An
+// operation without a holder folds and nothing else.
+type input struct{ op quota.Operation }
 
 // histories returns what porcupine is to check, by account.
 //
@@ -95,9 +92,9 @@ type input struct {
 // have done nothing.
 func histories(calls []call, found *audit) map[string][]porcupine.Operation {
 	all := map[string][]porcupine.Operation{}
-	add := func(id opID, op quota.Operation, output any, began, end int64) {
-		all[id.account] = append(all[id.account], porcupine.Operation{
-			ClientId: len(all[id.account]), Input: input{op, found.goneBy(end)}, Output: output, Call: began, Return: end,
+	add := func(account string, op quota.Operation, output any, began, end int64) {
+		all[account] = append(all[account], porcupine.Operation{
+			ClientId: len(all[account]), Input: input{op}, Output: output, Call: began, Return: end,
 		})
 	}
 	effects := map[opID]bool{}
@@ -105,11 +102,16 @@ func histories(calls []call, found *audit) map[string][]porcupine.Operation {
 		id := c.id()
 		if w, written := found.written[id]; written && !effects[id] && reflect.DeepEqual(c.op, w.op) {
 			effects[id] = true
-			add(id, c.op, nil, c.began, w.at)
+			op := c.op
+			op.Gone = w.gone
+			add(id.account, op, nil, c.began, w.at)
 		}
 		if c.result != nil {
-			add(id, c.op, *c.result, c.began, c.end)
+			add(id.account, c.op, *c.result, c.began, c.end)
 		}
+	}
+	for _, f := range found.folds {
+		add(f.account, quota.Operation{Gone: f.gone}, nil, f.after, f.at)
 	}
 	return all
 }

@@ -16,63 +16,37 @@ import (
 
 // accountModel is the plain arithmetic of an account.
 func accountModel() porcupine.Model {
-	return (&porcupine.NondeterministicModel{
-		Init: func() []any { return []any{quota.Account{}} },
+	return porcupine.Model{
+		Init: func() any { return quota.Account{} },
 		Step: step,
 		Equal: func(x, y any) bool {
 			a, _ := x.(quota.Account)
 			b, _ := y.(quota.Account)
 			return sameAccount(a, b)
 		},
-	}).ToModel()
+	}
 }
 
-// step returns what an operation can have made of an account, given its output.
-func step(state, in, output any) []any {
+// step tells whether an operation can have had its output, and what it made of the
+// account.
+func step(state, in, output any) (bool, any) {
 	a, _ := state.(quota.Account)
 	i, _ := in.(input)
+	if i.op.Holder == "" {
+		folded, _ := quota.Reclaim(a, i.op.Gone)
+		return true, folded
+	}
+	next, want := quota.Apply(a, i.op)
 	got, known := output.(quota.Result)
-	var next []any
-	for _, folded := range foldings(a, i) {
-		n, want := quota.Apply(folded, i.op)
-		switch {
-		case known && got != want:
-		case n.Used()+n.Leased() > max(i.op.Ceiling, a.Used()+a.Leased()):
-		case unwritten(folded, n, i.op.Holder):
-			next = append(next, folded)
-		default:
-			next = append(next, n)
-		}
+	switch {
+	case known && got != want:
+		return false, a
+	case next.Used()+next.Leased() > max(i.op.Ceiling, a.Used()+a.Leased()):
+		return false, a
+	case unwritten(a, next, i.op.Holder):
+		return true, a
 	}
-	return next
-}
-
-// maxFolded bounds the holders that are looked at in all combinations.
-const maxFolded = 6
-
-// foldings returns a with none, some or all of the holders folded that may be.
-func foldings(a quota.Account, i input) []quota.Account {
-	var may []string
-	for _, h := range a.Holders {
-		if (h.ID != i.op.Holder || i.op.Seq == 0) && slices.Contains(i.gone, h.ID) && len(may) < maxFolded {
-			may = append(may, h.ID)
-		}
-	}
-	all := make([]quota.Account, 0, 1<<len(may))
-	for set := range 1 << len(may) {
-		var gone []string
-		for bit, id := range may {
-			if set>>bit&1 == 1 {
-				gone = append(gone, id)
-			}
-		}
-		folded := a
-		if gone != nil {
-			folded, _ = quota.Reclaim(a, gone)
-		}
-		all = append(all, folded)
-	}
-	return all
+	return true, next
 }
 
 // unwritten tells whether next differs from a in the sequence of holder alone: a

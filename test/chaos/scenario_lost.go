@@ -50,7 +50,16 @@ func playLost(ctx context.Context, r *run) (figures string, err error) {
 			errs = append(errs, fmt.Errorf("%s: %d units over the quota; mete_overshoot_bound_units was %d at most", tenant, over, bound))
 		}
 	}
-	return fmt.Sprintf("over by %s of %d units after a replica was lost", strings.Join(said, ", "), amount), errors.Join(errs...)
+	figures = fmt.Sprintf("over by %s of %d units after a replica was lost", strings.Join(said, ", "), amount)
+	if err := w.settle(ctx); err != nil {
+		return figures, err
+	}
+	calls, err := readHistory(w.history())
+	if err != nil {
+		return figures, err
+	}
+	_, proof, err := prove(w.books.all(), calls, w.dir)
+	return figures + "; " + proof, errors.Join(append(errs, err)...)
 }
 
 // lose has a new replica serve a tenant for a while and then loses it for good, with

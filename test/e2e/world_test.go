@@ -98,7 +98,7 @@ type world struct {
 // the config of the ingress Envoy.
 func newWorld(t *testing.T, args []string, edit func(config string) string) *world {
 	t.Helper()
-	w := &world{}
+	w, dir := &world{}, t.TempDir() // removed after the cleanup below
 	t.Cleanup(func() {
 		if err := w.stop(); err != nil {
 			t.Error(err)
@@ -108,7 +108,7 @@ func newWorld(t *testing.T, args []string, edit func(config string) string) *wor
 		}
 	})
 	// Not t.Context: that ends before the cleanup.
-	if err := w.start(context.Background(), t.TempDir(), args, edit); err != nil {
+	if err := w.start(context.Background(), dir, args, edit); err != nil {
 		t.Fatal(err)
 	}
 	return w
