@@ -162,7 +162,11 @@ func (a *attempt) charge(dec *Decision) {
 				purse := s.slots[j].purse
 				uncovered := purse.Charge(a.at, units)
 				dec.charges = append(dec.charges, charge{node: s.node, purse: purse, n: units, uncovered: uncovered})
-				if uncovered > 0 && a.unavailable && !s.slots[j].terms.Counts {
+				switch {
+				case uncovered == 0 || s.slots[j].terms.Counts:
+				case !a.cost.check: // it has reserved nothing
+					purse.Overdraw(uncovered)
+				default:
 					purse.LetOn(uncovered)
 				}
 			}

@@ -169,6 +169,30 @@ func TestDecide_R22_R23_R24_R25_FullAndSplit(t *testing.T) {
 	})
 }
 
+// Known effects of counting in each replica's memory: a customer whose requests all
+// reach one replica has that one's share alone (R27), and a process that begins anew has
+// full buckets (R28).
+func TestDecide_R27_R28_KnownEffects(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		docs := app("") + planDoc("free", "hourly: {kind: rate, amount: 10, window: 1h, replicas: split}") + tenantDoc("org:a", "{plan: free}")
+		burst := func() (allowed int) {
+			k := newDesk(t, docs)
+			k.d.SetReplicas(4)
+			for k.ask(from("org:a")).Outcome == authz.Allowed {
+				allowed++
+			}
+			return allowed
+		}
+		if n := burst(); n != 3 {
+			t.Errorf("%d requests at one of 4 replicas, want 10 / 4 rounded up", n)
+		}
+		if n := burst(); n != 3 {
+			t.Errorf("%d requests after a restart, want a full bucket", n)
+		}
+	})
+}
+
 func TestDecide_R29_R30_R12_ANewTenantHasItsLimitsAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,9 @@
 package plan_test
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/meteproject/mete/plan"
@@ -43,5 +46,28 @@ func TestNeeds_S24_NoMoreThanThisBuildHas(t *testing.T) {
 	}
 	if p := docs[0].Problem("spec.limits.a.amount", "too much"); p.Line != 4 || p.Col == 0 || p.Name != "p" || p.Message != "too much" {
 		t.Errorf("problem %+v", p)
+	}
+}
+
+// The page on upgrading and going back names the level of this build and every field
+// that needs it (S28).
+func TestLevel_S28_TheDocumentationNamesEveryNewField(t *testing.T) {
+	text, err := os.ReadFile("../docs/upgrading.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := ""
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, fmt.Sprintf("| %d |", plan.FeatureLevel)) {
+			row = line
+		}
+	}
+	for _, field := range []string{"on_unavailable", "exact_below", "wait", "report_every"} {
+		if !strings.Contains(row, field) {
+			t.Errorf("the row of level %d does not name %s: %q", plan.FeatureLevel, field, row)
+		}
+	}
+	if !strings.Contains(string(text), "## Rollback") {
+		t.Error("nothing is said of going back")
 	}
 }

@@ -1,6 +1,9 @@
 package quota
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // A Cap bounds what one replica lets on of one account while the store is away and the
 // limit says allow (A57, P44). The zero Cap bounds nothing.
@@ -19,6 +22,7 @@ type outage struct {
 // excess is what of the unreported use may prove to be past the quota, by its cause.
 // Whether it is the store tells.
 type excess struct {
+	reserved    int64 // more than what was reserved (A43)
 	unavailable int64 // that no lease covers, let on while the store was away (A49)
 	terms       int64 // spent from leases whose terms may have been over (A44)
 }
@@ -43,10 +47,16 @@ func (p *Purse) LetOn(uncovered int64) {
 	p.keeper.stats.letOn.Add(uncovered)
 }
 
-// takeBack undoes LetOn.
+// Overdraw records that units were used that nothing was reserved for. They come after
+// the Charge that counted them.
+func (p *Purse) Overdraw(uncovered int64) { p.over.reserved += uncovered }
+
+// takeBack undoes LetOn, or Overdraw.
 func (p *Purse) takeBack(uncovered int64) {
 	p.outage.units = max(0, p.outage.units-uncovered)
-	p.over.unavailable = max(0, p.over.unavailable-uncovered)
+	letOn := min(uncovered, p.over.unavailable)
+	p.over.unavailable -= letOn
+	p.over.reserved = max(0, p.over.reserved-(uncovered-letOn))
 }
 
 // settleExcess counts what of the reported use was past the quota. Leases are never
@@ -54,10 +64,19 @@ func (p *Purse) takeBack(uncovered int64) {
 // replica no more than it has reported.
 func (p *Purse) settleExcess(res Result) {
 	past := max(0, -res.Left)
-	unavailable := min(p.opOver.unavailable, past)
-	terms := min(p.opOver.terms, past-unavailable)
-	p.keeper.stats.unavailable.Add(unavailable)
-	p.keeper.stats.terms.Add(terms)
+	for _, cause := range []struct {
+		units int64
+		count *atomic.Int64
+	}{
+		{p.opOver.reserved, &p.keeper.stats.overdrawn},
+		{p.opOver.unavailable, &p.keeper.stats.unavailable},
+		{p.opOver.terms, &p.keeper.stats.terms},
+	} {
+		units := min(cause.units, past)
+		cause.count.Add(units)
+		past -= units
+	}
+	p.over.reserved = max(0, p.over.reserved-p.opOver.reserved)
 	p.over.unavailable = max(0, p.over.unavailable-p.opOver.unavailable)
 	p.over.terms = max(0, p.over.terms-p.opOver.terms)
 	p.opOver = excess{}
@@ -82,5 +101,5 @@ func (p *Purse) bound() int64 {
 	if p.op != nil {
 		asked = p.op.Want
 	}
-	return p.held + asked + p.over.unavailable
+	return p.held + asked + p.over.unavailable + p.over.reserved
 }

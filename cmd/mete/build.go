@@ -198,11 +198,14 @@ func (m *mete) assemble(ctx context.Context, _ process) error {
 
 	m.probes = &probes{
 		loaded: m.decider.Ready, entered: m.gate.open, behind: m.gate.behind.Load,
-		storeUp: func() bool { return m.documents.Stats().Up },
+		storeUp: m.storeUp,
 	}
 	m.metrics.registry.MustRegister(newCollector(m.read))
 	return nil
 }
+
+// storeUp tells whether etcd answers, by what was last asked of it.
+func (m *mete) storeUp() bool { return m.documents.Stats().Up && m.etcd.Health().Up }
 
 // run starts what assemble made.
 func (m *mete) run(ctx context.Context, _ process) error {

@@ -90,8 +90,8 @@ type collector struct {
 	decisions, unavailable, refusals, undecided, evicted, overshoot, leases, leaseUnits, purses, rejected, notAfter *prometheus.Desc
 	storeUp, revision, tenants, replicas                                                                            *prometheus.Desc
 
-	leased, bound, pending, letOn, dropped, recalls, returned *prometheus.Desc
-	storeOps, batched, failovers, swept, journalCells         *prometheus.Desc
+	leased, bound, pending, letOn, dropped, recalls, returned      *prometheus.Desc
+	storeOps, batched, failovers, quarantined, swept, journalCells *prometheus.Desc
 }
 
 func newCollector(read func() readings) *collector {
@@ -126,6 +126,7 @@ func newCollector(read func() readings) *collector {
 		storeOps:     desc("store_requests_total", "Requests to etcd on behalf of accounts; lost: computed anew, unknown: of unknown outcome.", "kind"),
 		batched:      desc("store_operations_total", "Operations on accounts that the requests carried."),
 		failovers:    desc("store_failovers_total", "Times that another endpoint of etcd became the preferred one."),
+		quarantined:  desc("store_quarantined_endpoints", "Endpoints of etcd that are avoided because they did not answer."),
 		swept:        desc("reclaimed_units_total", "Units that a sweep took back from replicas that are gone."),
 		journalCells: desc("journal_cells", "Purses by whether the journal remembers them.", "state"),
 	}
@@ -137,7 +138,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		c.decisions, c.unavailable, c.refusals, c.undecided, c.evicted, c.overshoot, c.leases, c.leaseUnits, c.purses, c.rejected, c.notAfter,
 		c.storeUp, c.revision, c.tenants, c.replicas,
 		c.leased, c.bound, c.pending, c.letOn, c.dropped, c.recalls, c.returned,
-		c.storeOps, c.batched, c.failovers, c.swept, c.journalCells,
+		c.storeOps, c.batched, c.failovers, c.quarantined, c.swept, c.journalCells,
 	} {
 		ch <- d
 	}
@@ -222,6 +223,7 @@ func (c *collector) collectStore(s sink, r readings) {
 	}
 	s.counter(c.batched, r.Accounts.Operations)
 	s.counter(c.failovers, r.Cluster.Failovers)
+	s.gauge(c.quarantined, float64(len(r.Cluster.Quarantined)))
 	s.counter(c.swept, r.Sweep.Units)
 }
 

@@ -53,7 +53,9 @@ func TestOvershoot_A50_OneClosedList(t *testing.T) {
 func TestOvershoot_A45_A50_LostUnitsAreCounted(t *testing.T) {
 	t.Parallel()
 	m := newMetrics()
-	m.registry.MustRegister(newCollector(func() readings { return readings{Keeper: quota.KeeperStats{Overshoot: map[quota.Cause]int64{quota.ReplicaLost: 7}}} }))
+	m.registry.MustRegister(newCollector(func() readings {
+		return readings{Keeper: quota.KeeperStats{Overshoot: map[quota.Cause]int64{quota.ReplicaLost: 7}}}
+	}))
 	families, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func (m *mete) status() any {
 	docs := m.documents.Stats()
 	s := status{
 		Name: m.cfg.Name, Incarnation: m.members.Incarnation(), Version: build().Version,
-		Ready: m.probes.ready(), StoreUp: docs.Up, Revision: docs.Revision,
+		Ready: m.probes.ready(), StoreUp: m.storeUp(), Revision: docs.Revision,
 		Level: m.gate.level, Minimum: docs.Minimum.Level, Behind: m.gate.behind.Load(),
 		Rejected: []rejected{}, Replicas: []replica{},
 	}
@@ -82,7 +82,7 @@ func (m *mete) read() readings {
 	r := readings{
 		Decider: m.decider.Stats(), Envoy: m.envoy.Stats(), Keeper: m.keeper.Stats(),
 		Rejected: map[string]int{}, NotAfter: m.certificateEnds(),
-		StoreUp: docs.Up, Revision: docs.Revision, Replicas: m.members.Live(),
+		StoreUp: m.storeUp(), Revision: docs.Revision, Replicas: m.members.Live(),
 		Limits: m.keeper.Limits(), Accounts: m.accounts.Stats(), Cluster: m.etcd.Health(),
 		Sweep: m.sweeper.Stats(), Recovery: m.recovery.Stats(),
 	}

@@ -22,9 +22,9 @@ import (
 	"github.com/meteproject/mete/store/embedded"
 )
 
-// TestStopSettles: what was used is in etcd after a clean stop, and nothing is out
+// What was used is in etcd after a clean stop, and nothing is out
 // on lease (A32).
-func TestStopSettles(t *testing.T) {
+func TestStop_A32_C28_Settles(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	r := start(t, "--etcd-listen=127.0.0.1:0", "--drain-delay=0")
 	a := r.addresses(t)

@@ -178,7 +178,7 @@ func (a *audit) explain(e event, before, now quota.Account) error {
 			return fmt.Errorf("holder %s is folded away while its liable key exists", id)
 		}
 	}
-	why := []string{"no replica says that it did this"}
+	var why []string
 	if next, _ := quota.Reclaim(before, gone); len(gone) > 0 && sameAccount(next, now) {
 		f := fold{account: e.Key, gone: gone, at: e.At}
 		for _, id := range gone {
@@ -201,6 +201,9 @@ func (a *audit) explain(e event, before, now quota.Account) error {
 				return nil
 			}
 		}
+	}
+	if why == nil {
+		why = []string{"no replica says that it did this"}
 	}
 	return fmt.Errorf("%s: from %+v to %+v", strings.Join(why, "; "), before, now)
 }

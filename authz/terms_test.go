@@ -1,0 +1,99 @@
+package authz_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/meteproject/mete/authz"
+	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/store/storetest"
+)
+
+// A move to another plan, an override, an edit of the plan and a bump by hand each raise
+// the quota version: leases of before are closed as soon as the replica hears of it,
+// what was used stays, and new ones are made under the new version (Q13).
+func TestDecide_A51_A53_A54_Q13_EachChangeOfTermsClosesTheLeases(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, edit string
+		ceiling    int64
+	}{
+		{"another plan", tenantDoc("org:a", "{plan: pro}"), 500},
+		{"an override", tenantDoc("org:a", "{plan: free, overrides: {monthly: {amount: 70, reason: agreed on the phone, until: 2100-01-01T00:00:00Z}}}"), 70},
+		{"an edit of the plan", planDoc("free", monthly("60", "")), 60},
+		{"a lower amount", planDoc("free", monthly("10", "")), 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				k := newDesk(t, app("")+planDoc("free", monthly("100", ""))+planDoc("pro", monthly("500", ""))+tenantDoc("org:a", "{plan: free}"))
+				for range 12 {
+					k.must(from("org:a"), authz.Allowed)
+				}
+				before := k.account("org:a")
+				k.put(c.edit)
+				want := authz.Allowed
+				if c.ceiling < 13 {
+					want = authz.QuotaExceeded
+				}
+				k.must(from("org:a"), want)
+				synctest.Wait()
+				after := k.account("org:a")
+				if after.Used() < 12 || after.Used() > 13 {
+					t.Errorf("used %d after the change, want what it was", after.Used())
+				}
+				for _, l := range after.Holders[0].Leases {
+					for _, old := range before.Holders[0].Leases {
+						if l.ID == old.ID || l.Version <= old.Version {
+							t.Errorf("lease %+v is not newer than %+v", l, old)
+						}
+					}
+				}
+				if after.Used()+after.Leased() > max(c.ceiling, 12) {
+					t.Errorf("used %d and leased %d of %d", after.Used(), after.Leased(), c.ceiling)
+				}
+			})
+		})
+	}
+}
+
+// account returns the only account of a tenant.
+func (k *desk) account(tenant string) quota.Account {
+	k.t.Helper()
+	var found []quota.Account
+	for _, key := range k.memory.Accounts() {
+		if key.Tenant == tenant {
+			found = append(found, k.memory.Account(key))
+		}
+	}
+	if len(found) != 1 {
+		k.t.Fatalf("%s has %d accounts", tenant, len(found))
+	}
+	return found[0]
+}
+
+// All replicas put a request into the same window, wherever they stand and however
+// their clocks differ by less than a minute: one account, one end (S14).
+func TestDecide_S14_AllReplicasAgreeOnTheWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		docs := app("") + planDoc("free", monthly("1000", "")) + tenantDoc("org:a", "{plan: free}")
+		began := time.Now().Add(time.Second)
+		ends := map[time.Time]bool{}
+		for i := range 4 {
+			k := newDeskOn(t, m, fmt.Sprint("r", i), docs, 0)
+			req := from("org:a")
+			req.Start = began // as Envoy says
+			dec := new(authz.Decision)
+			dec.Reset()
+			k.d.Decide(t.Context(), time.Now().In(time.FixedZone("elsewhere", i*3600)), &req, dec)
+			ends[limit(t, dec, "monthly").ResetsAt.UTC()] = true
+		}
+		if accounts := m.Accounts(); len(accounts) != 1 || len(ends) != 1 {
+			t.Errorf("%d accounts and ends %v, want one of each", len(accounts), ends)
+		}
+	})
+}
