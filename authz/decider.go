@@ -214,14 +214,14 @@ func (p *path) broken(app *plan.App, c *cost, dec *Decision) bool {
 }
 
 // unavailable answers where nothing can be counted, as if etcd were away.
-func (c *cost) unavailable(app *plan.App, dec *Decision, why string) {
+func (p *cost) unavailable(app *plan.App, dec *Decision, why string) {
 	dec.Why = why
-	choice := c.choice
+	choice := p.choice
 	if choice == plan.ChoiceUnset {
 		choice = app.Defaults.OnUnavailable
 	}
 	dec.Outcome = UnavailableAllowed
-	if choice == plan.Deny && c.check {
+	if choice == plan.Deny && p.check {
 		dec.Outcome = Unavailable
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/meteproject/mete/authz"
 	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/store/journal"
 	"github.com/meteproject/mete/store/storetest"
 )
 
@@ -31,9 +32,9 @@ spec:
     monthly: {kind: quota, amount: 900000000000000, reset: {calendar: month}}
 `
 
-func runKeeper(b *testing.B) *quota.Keeper {
+func runKeeper(b *testing.B, j quota.Journal) *quota.Keeper {
 	b.Helper()
-	k := quota.NewKeeper(quota.KeeperConfig{Store: storetest.Unguarded(&storetest.Memory{}), Now: time.Now}, "r1")
+	k := quota.NewKeeper(quota.KeeperConfig{Store: storetest.Unguarded(&storetest.Memory{}), Now: time.Now, Journal: j}, "r1")
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = k.Run(ctx) }()
@@ -101,7 +102,7 @@ func BenchmarkDecide(b *testing.B) {
 	snapshot := catalog(b, n).Snapshot()
 	for _, active := range []int{1, 10_000, 100_000} {
 		b.Run(fmt.Sprint("active=", active), func(b *testing.B) {
-			keeper := runKeeper(b)
+			keeper := runKeeper(b, nil)
 			d := authz.New(authz.Config{Keeper: keeper, Now: time.Now, MaxTenants: 2 * active})
 			d.SetSnapshot(snapshot)
 			keys := make([]string, active)
@@ -132,7 +133,20 @@ func BenchmarkDecide(b *testing.B) {
 
 // BenchmarkPurse charges one purse.
 func BenchmarkPurse(b *testing.B) {
-	keeper := runKeeper(b)
+	b.Run("without a journal", func(b *testing.B) { benchmarkPurse(b, nil) })
+	b.Run("with a journal", func(b *testing.B) {
+		j, _, err := journal.Open(b.TempDir())
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer func() { _ = j.Close() }()
+		benchmarkPurse(b, j)
+	})
+}
+
+func benchmarkPurse(b *testing.B, j quota.Journal) {
+	b.Helper()
+	keeper := runKeeper(b, j)
 	var lock sync.Mutex
 	terms := &quota.Terms{
 		App: "api", Amount: 900_000_000_000_000, Ceiling: 900_000_000_000_000,

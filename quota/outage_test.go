@@ -19,7 +19,8 @@ type counterman struct {
 	waits           []time.Duration
 }
 
-func (c *counterman) serve(n int64) {
+func (c *counterman) serve() {
+	const n = 1
 	start := time.Now()
 	deadline := time.After(c.purse.Wait())
 	for patient := true; ; {
@@ -85,12 +86,12 @@ func TestOutage_A56_A57_A58_A59_A60_A61_P44_FifteenMinutes(t *testing.T) {
 				tm.Cap = c.limit
 				m := &storetest.Memory{}
 				r := &counterman{till: open(t, m, "a", tm), allow: c.allow}
-				r.serve(1)
+				r.serve()
 				time.Sleep(time.Second)
 				r.store.set(time.Hour, nil) // silent
 				before, waited := r.served, len(r.waits)
 				for range minutes {
-					r.serve(1)
+					r.serve()
 					time.Sleep(time.Second)
 				}
 				served := r.served - before
@@ -104,7 +105,7 @@ func TestOutage_A56_A57_A58_A59_A60_A61_P44_FifteenMinutes(t *testing.T) {
 				r.store.set(0, nil)
 				time.Sleep(time.Second)
 				refused := r.refused
-				r.serve(1)
+				r.serve()
 				if r.refused != refused {
 					t.Error("refused once the store was back")
 				}
@@ -128,7 +129,7 @@ func TestOutage_A56_A61_LongestWaitIsOnce(t *testing.T) {
 		r := &counterman{till: open(t, &storetest.Memory{}, "a", terms(1000)), allow: true}
 		r.store.set(time.Hour, nil)
 		for range 15 * 60 {
-			r.serve(1)
+			r.serve()
 			time.Sleep(time.Second)
 		}
 		if len(r.waits) != 1 || r.waits[0] != 300*time.Millisecond || r.served != 900 {
@@ -193,7 +194,7 @@ func TestOvershoot_A49_C24_C25_CountedWhenItIsReal(t *testing.T) {
 		r.mustCharge(1)
 		r.store.set(0, errors.New("away"))
 		for range 80 {
-			r.serve(1)
+			r.serve()
 		}
 		r.store.set(0, nil)
 		time.Sleep(time.Minute)
@@ -202,7 +203,7 @@ func TestOvershoot_A49_C24_C25_CountedWhenItIsReal(t *testing.T) {
 		}
 		r.store.set(0, errors.New("away"))
 		for range 60 {
-			r.serve(1)
+			r.serve()
 		}
 		r.store.set(0, nil)
 		time.Sleep(time.Minute)

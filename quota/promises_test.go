@@ -2,6 +2,7 @@ package quota_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -167,6 +168,48 @@ func TestLimits_Q40_TheBoundHolds(t *testing.T) {
 		}
 		if bound > 200 {
 			t.Errorf("a bound of %d is no bound at 33 requests a second", bound)
+		}
+	})
+}
+
+// Purses that were filled together are not renewed together: each up to a tenth before
+// its 45 s, and never later (A29, P69).
+func TestKeeper_P69_A29_RenewalsAreSpread(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, &storetest.Memory{}, "a", terms(1_000_000))
+		renewed := map[time.Duration]int{}
+		began := time.Now()
+		for i := range 200 {
+			k := key()
+			k.Tenant = fmt.Sprint("org:", i)
+			r.lock.Lock()
+			p := r.keeper.Open(k, quota.Window{ID: "w"}, terms(1_000_000), &r.lock)
+			p.Await(1)
+			r.lock.Unlock()
+			synctest.Wait()
+			r.lock.Lock()
+			p.Charge(r.at(), 1)
+			r.lock.Unlock()
+		}
+		before := len(r.store.calls())
+		for time.Since(began) < 46*time.Second {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			if n := len(r.store.calls()); n > before {
+				renewed[time.Since(began)] += n - before
+				before = n
+			}
+		}
+		total, most := 0, 0
+		for at, n := range renewed {
+			total, most = total+n, max(most, n)
+			if at < 40*time.Second || at > 45100*time.Millisecond {
+				t.Errorf("%d renewed after %v", n, at)
+			}
+		}
+		if total != 200 || most > 40 {
+			t.Errorf("%d renewed, at most %d within 100 ms; want 200, spread over 4.5 s", total, most)
 		}
 	})
 }

@@ -113,12 +113,12 @@ func (p *Purse) unfollow() {
 func (k *Keeper) Changed(key Key, a Account) {
 	if p := k.find(key); p != nil {
 		p.mu.Lock()
-		p.heard(k.now(), a)
+		p.heard(a)
 		p.mu.Unlock()
 	}
 }
 
-func (p *Purse) heard(now Instant, a Account) {
+func (p *Purse) heard(a Account) {
 	left := p.terms.Ceiling - a.Used() - a.Leased()
 	others := a.Leased()
 	if i, known := a.find(p.holder); known {

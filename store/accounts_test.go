@@ -151,17 +151,18 @@ func testErrors(t *testing.T, mode store.Batching) {
 		notApplied bool // else unknown, or applied when ok
 		ok         bool
 		txns       int
+		limit      time.Duration // for those that never end by themselves: as short as may be
 	}{
-		{"no space", func(int) fault { return fault{lost: noSpace} }, true, false, 1},
-		{"reply lost once", func(n int) fault { return fault{reply: onlyFirst(n, lost)} }, false, true, 1},
-		{"request lost once", func(n int) fault { return fault{lost: onlyFirst(n, lost)} }, false, true, 2},
+		{"no space", func(int) fault { return fault{lost: noSpace} }, true, false, 1, time.Minute},
+		{"reply lost once", func(n int) fault { return fault{reply: onlyFirst(n, lost)} }, false, true, 1, time.Minute},
+		{"request lost once", func(n int) fault { return fault{lost: onlyFirst(n, lost)} }, false, true, 2, time.Minute},
 		{"request lost, then no space", func(n int) fault {
 			if n == 0 {
 				return fault{lost: lost}
 			}
 			return fault{lost: noSpace}
-		}, false, false, 2},
-		{"never an answer", func(int) fault { return fault{lost: lost} }, false, false, 3},
+		}, false, false, 2, time.Minute},
+		{"never an answer", func(int) fault { return fault{lost: lost} }, false, false, 3, time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWire(func(n int, _ clientv3.Op) fault { return c.how(n) })
@@ -169,7 +170,7 @@ func testErrors(t *testing.T, mode store.Batching) {
 			accounts.Liable = func(string) bool { return true }
 			me := unique(t)
 			put(t, server.Client(), store.LiableKey(me), "")
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), c.limit)
 			defer cancel()
 			op := quota.Operation{Key: quota.Key{Tenant: me}, Holder: me, Seq: 1, Want: 5, Min: 1, Ceiling: 100, Used: 1}
 			r, err := accounts.Apply(ctx, op)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/meteproject/mete/quota"
@@ -20,6 +21,7 @@ import (
 // every transaction succeeds that does not run out of time.
 type scripted struct {
 	takes func(op clientv3.Op) time.Duration
+	fails error // of transactions with conditions
 
 	mu   sync.Mutex
 	sent []clientv3.Op
@@ -38,6 +40,9 @@ func (s *scripted) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse,
 	case <-time.After(takes):
 	case <-ctx.Done():
 		return clientv3.OpResponse{}, ctx.Err()
+	}
+	if accountsIn(op) > 0 && s.fails != nil {
+		return clientv3.OpResponse{}, s.fails
 	}
 	if op.IsGet() {
 		return (&clientv3.GetResponse{}).OpResponse(), nil
@@ -203,6 +208,27 @@ func TestBatch_A34_ACallerLeavesBeforeTheTransaction(t *testing.T) {
 		if read := etcd.keys(false); !slices.Contains(read, short.key()) {
 			t.Errorf("read %q, want the one who left, too", read)
 		}
+	})
+}
+
+// Who has no time for another try while etcd has too much to do was not applied.
+func TestAccounts_A34_TooManyRequestsToTheEndIsNotApplied(t *testing.T) {
+	t.Parallel()
+	inModes(t, func(t *testing.T, mode store.Batching) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			accounts, etcd := scriptedAccounts(func(clientv3.Op) time.Duration { return time.Millisecond })
+			accounts.SetBatching(mode)
+			etcd.fails = rpctypes.ErrTooManyRequests
+			c := newCaller("first", 200*time.Millisecond)
+			call(t, accounts, c)
+			if !errors.Is(c.err, quota.ErrNotApplied) {
+				t.Errorf("got %v, want ErrNotApplied", c.err)
+			}
+			if n := len(etcd.keys(true)); n < 3 {
+				t.Errorf("tried %d times in 200 ms", n)
+			}
+		})
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -265,23 +264,6 @@ func TestBatch_A34_TooManyRequestsHalveTheBatch(t *testing.T) {
 	if got := w.swaps(); !slices.Equal(got[:4], []int{64, 32, 16, 17}) {
 		t.Errorf("transactions of %v accounts, want 64, 32, 16, 17 and so on", got)
 	}
-}
-
-// Who has no time for another try while etcd has too much to do was not applied.
-func TestAccounts_A34_TooManyRequestsToTheEndIsNotApplied(t *testing.T) {
-	t.Parallel()
-	inModes(t, func(t *testing.T, mode store.Batching) {
-		t.Parallel()
-		w := newWire(func(int, clientv3.Op) fault { return fault{lost: rpctypes.ErrTooManyRequests} })
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		defer cancel()
-		if _, err := accountsOver(w, mode).Apply(ctx, asks(t, 1)[0]); !errors.Is(err, quota.ErrNotApplied) {
-			t.Errorf("got %v, want ErrNotApplied", err)
-		}
-		if w.calls() < 2 {
-			t.Error("tried once")
-		}
-	})
 }
 
 // The first account that is written with use writes the app's used key in the same

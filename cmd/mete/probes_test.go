@@ -124,6 +124,32 @@ func TestPprof_P55_OnlyWhenAskedForAndFromThisMachine(t *testing.T) {
 	}
 }
 
+// scraped is what the scrape of the test below holds.
+func scraped() []string {
+	return []string{
+		`mete_decisions_total{app="web",outcome="allowed"} 3`,
+		`mete_lease_outstanding_units{app="web",limit="monthly"} 30`,
+		`mete_overshoot_bound_units{app="web",limit="monthly"} 33`,
+		`mete_overshoot_units_total{cause="replica_lost"} 5`,
+		`mete_usage_dropped_units_total{reason="held"} 5`,
+		`mete_usage_pending_units{app="web",limit="monthly"} 4`,
+		`mete_store_requests_total{kind="write"} 8`,
+		`mete_decisions_total{app="web",outcome="denied"} 2`,
+		`mete_decisions_total{app="web",outcome="error"} 4`,
+		`mete_unavailable_decisions_total{app="web",choice="allow"} 6`,
+		`mete_unavailable_decisions_total{app="web",choice="deny"} 0`,
+		"mete_config_apply_delay_seconds_count 0",
+		`mete_refusals_total{app="web",limit="monthly",plan="free"} 2`,
+		`mete_undecided_calls_total{reason="panic"} 1`,
+		`mete_overshoot_units_total{cause="long_request"} 7`,
+		`mete_lease_requests_total{result="granted"} 2`,
+		`mete_lease_requests_total{result="failed"} 1`,
+		`mete_config_rejected_documents{kind="Plan"} 1`,
+		"mete_store_up 1", "mete_config_revision 12", "mete_cached_tenants 5", "mete_replicas 3",
+		"mete_build_info{", "go_goroutines ", "process_start_time_seconds ",
+	}
+}
+
 func TestMetrics_P29_TheScrapeHoldsWhatAlertsNeed(t *testing.T) {
 	m := newMetrics()
 	m.registry.MustRegister(newCollector(func() readings {
@@ -149,28 +175,7 @@ func TestMetrics_P29_TheScrapeHoldsWhatAlertsNeed(t *testing.T) {
 	if code != 200 {
 		t.Fatalf("%d %s", code, body)
 	}
-	for _, want := range []string{
-		`mete_decisions_total{app="web",outcome="allowed"} 3`,
-		`mete_lease_outstanding_units{app="web",limit="monthly"} 30`,
-		`mete_overshoot_bound_units{app="web",limit="monthly"} 33`,
-		`mete_overshoot_units_total{cause="replica_lost"} 5`,
-		`mete_usage_dropped_units_total{reason="held"} 5`,
-		`mete_usage_pending_units{app="web",limit="monthly"} 4`,
-		`mete_store_requests_total{kind="write"} 8`,
-		`mete_decisions_total{app="web",outcome="denied"} 2`,
-		`mete_decisions_total{app="web",outcome="error"} 4`,
-		`mete_unavailable_decisions_total{app="web",choice="allow"} 6`,
-		`mete_unavailable_decisions_total{app="web",choice="deny"} 0`,
-		"mete_config_apply_delay_seconds_count 0",
-		`mete_refusals_total{app="web",limit="monthly",plan="free"} 2`,
-		`mete_undecided_calls_total{reason="panic"} 1`,
-		`mete_overshoot_units_total{cause="long_request"} 7`,
-		`mete_lease_requests_total{result="granted"} 2`,
-		`mete_lease_requests_total{result="failed"} 1`,
-		`mete_config_rejected_documents{kind="Plan"} 1`,
-		"mete_store_up 1", "mete_config_revision 12", "mete_cached_tenants 5", "mete_replicas 3",
-		"mete_build_info{", "go_goroutines ", "process_start_time_seconds ",
-	} {
+	for _, want := range scraped() {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %s", want)
 		}
