@@ -9,7 +9,7 @@ import "context"
 // Methods are safe for concurrent use. Keys are those of [Operation]; a board may
 // leave the root out of what it tells.
 type Board interface {
-	// Recall asks every other holder of an account to return what it does not need:
+	// Recall asks every other holder of an account to return what it has not spent:
 	// their [Keeper.Recalled] is called. A repeat asks again.
 	Recall(ctx context.Context, key Key) error
 	// Follow has [Keeper.Changed] called with the account whenever it changes, and

@@ -136,7 +136,7 @@ func (p *Purse) heard(a Account) {
 }
 
 // Recalled tells that another replica needs units of an account: this one returns what
-// it does not need. It is safe for concurrent use.
+// it has not spent. It is safe for concurrent use.
 func (k *Keeper) Recalled(key Key) {
 	p := k.find(key)
 	if p == nil {
@@ -150,15 +150,16 @@ func (k *Keeper) Recalled(key Key) {
 	}
 }
 
-// giveUp gives up what the demand of a second does not need, if another replica has
-// asked for it. It tells whether it did; what was used goes with it, since that may
-// be what the other one waits to know.
+// giveUp gives up all that is not spent, if another replica has asked for it. It tells
+// whether it did; what was used goes with it, since that may be what the other one
+// waits to know. Nothing is kept for what may come: traffic that has just gone elsewhere
+// looks like demand, and a request that does come asks again.
 func (p *Purse) giveUp(now Instant) bool {
 	if !p.returning || p.need > 0 {
 		return false
 	}
 	before := p.spendable(now)
-	p.trim(now, p.demand.over(now, time.Second))
+	p.trim(now, 0)
 	p.batch = p.spendable(now)
 	p.keeper.stats.returned.Add(before - p.batch)
 	return true

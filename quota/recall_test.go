@@ -56,9 +56,9 @@ func TestRecall_Q38_Q40_RefusedOnlyWhenNothingIsLeftAnywhere(t *testing.T) {
 	})
 }
 
-// A replica that is busy itself keeps what it needs for a second, so that units do not
-// fly to and fro; the store is not written once per request.
-func TestRecall_Q44_BusyHoldersKeepWhatTheyNeed(t *testing.T) {
+// Two busy replicas ask each other for the last units: none is lost, and the store is
+// not written once per request.
+func TestRecall_Q44_BusyReplicasShareTheLastUnits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := &storetest.Memory{}
