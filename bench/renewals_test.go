@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"syscall"
@@ -21,27 +22,37 @@ import (
 	"github.com/meteproject/mete/store/embedded"
 )
 
-const (
-	renewalReplicas = 10
-	renewalAccounts = 10_000
-)
-
-// BenchmarkRenewals renews leases over an embedded etcd: 10 replicas, each with a
-// connection of its own, and 10,000 accounts that all of them use. A renewal reports
-// use, gives back what is left of a lease and takes another one, under the guards of a
-// plan and a tenant. Renewals come at the rate in the benchmark's name whether or not
-// the last ones are done; the percentiles are of the time from when one was due to
-// its answer.
+// BenchmarkRenewals renews leases over an embedded etcd. A renewal reports use, gives
+// back what is left of a lease and takes another one, under the guards of a plan and a
+// tenant. Renewals come at the rate in the benchmark's name whether or not the last
+// ones are done; the percentiles are of the time from when one was due to its answer.
+//
+// "one replica" is mete serve as it comes: one replica in the process of its etcd, with
+// 100,000 accounts. "ten replicas" have a connection each to an etcd on the same
+// processors, and 10,000 accounts that all of them use.
 func BenchmarkRenewals(b *testing.B) {
-	f := startFleet(b)
-	for _, mode := range []store.Batching{store.Nested, store.Single} {
-		for _, rate := range []int{5_000, 10_000, 20_000} {
-			b.Run(fmt.Sprintf("%s/offered=%d", mode, rate), func(b *testing.B) { f.renewals(b, mode, rate) })
-		}
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as mete serve does
+	for _, c := range []struct {
+		name               string
+		replicas, accounts int
+		inProcess          bool
+		rates              []int
+	}{
+		{"one replica", 1, 100_000, true, []int{10_000, 20_000, 30_000}},
+		{"ten replicas", 10, 10_000, false, []int{5_000, 10_000, 20_000}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			f := startFleet(b, c.replicas, c.accounts, c.inProcess)
+			for _, mode := range []store.Batching{store.Nested, store.Single} {
+				for _, rate := range c.rates {
+					b.Run(fmt.Sprintf("%s/offered=%d", mode, rate), func(b *testing.B) { f.renewals(b, mode, rate) })
+				}
+			}
+		})
 	}
 }
 
-// A fleet is ten replicas without anything but their accounts.
+// A fleet is replicas without anything but their accounts.
 type fleet struct {
 	replicas []*store.Accounts
 	guards   [][]quota.Guard // of each account
@@ -56,29 +67,31 @@ type renewing struct {
 	used int64
 }
 
-func startFleet(b *testing.B) *fleet {
+func startFleet(b *testing.B, replicas, accounts int, inProcess bool) *fleet {
 	b.Helper()
 	server, err := embedded.Start(context.Background(), embedded.Config{Dir: b.TempDir(), ClientURL: "127.0.0.1:0", Log: zerolog.Nop()})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(server.Close)
-	const pairs = renewalReplicas * renewalAccounts
+	pairs := replicas * accounts
 	f := &fleet{purses: make([]renewing, pairs), order: rand.New(rand.NewPCG(1, 2)).Perm(pairs)}
 	for i := range f.purses {
 		f.purses[i].seq = 1
 	}
-	for range renewalReplicas {
-		c, err := store.Connect(store.Config{Endpoints: []string{server.Endpoint()}, Log: zerolog.Nop()})
-		if err != nil {
-			b.Fatal(err)
+	for range replicas {
+		c := server.Client()
+		if !inProcess {
+			if c, err = store.Connect(store.Config{Endpoints: []string{server.Endpoint()}, Log: zerolog.Nop()}); err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = c.Close() })
 		}
-		b.Cleanup(func() { _ = c.Close() })
-		accounts := store.NewAccounts(c)
-		accounts.Liable = func(string) bool { return true }
-		f.replicas = append(f.replicas, accounts)
+		one := store.NewAccounts(c)
+		one.Liable = func(string) bool { return true }
+		f.replicas = append(f.replicas, one)
 	}
-	f.fill(b, server.Client())
+	f.fill(b, server.Client(), accounts)
 	return f
 }
 
@@ -91,7 +104,7 @@ func keyOf(account int) quota.Key {
 func holderOf(replica int) string { return fmt.Sprintf("mete-%d-6b2f01", replica) }
 
 // fill writes documents, liable keys, and accounts that every replica has a lease of.
-func (f *fleet) fill(b *testing.B, c *clientv3.Client) {
+func (f *fleet) fill(b *testing.B, c *clientv3.Client, accounts int) {
 	b.Helper()
 	put := func(ops ...clientv3.Op) int64 {
 		r, err := c.Txn(context.Background()).Then(ops...).Commit()
@@ -102,7 +115,7 @@ func (f *fleet) fill(b *testing.B, c *clientv3.Client) {
 	}
 	pro := put(clientv3.OpPut(store.EffectiveKey(plan.KindPlan, "pro"), "x"))
 	var account metev1.Account
-	for r := range renewalReplicas {
+	for r := range f.replicas {
 		put(clientv3.OpPut(store.LiablePrefix+holderOf(r), ""))
 		account.Holders = append(account.Holders, &metev1.Holder{
 			Id: holderOf(r), Seq: 1, Leases: []*metev1.Lease{{Id: 1, Units: 10, Version: pro}},
@@ -112,7 +125,7 @@ func (f *fleet) fill(b *testing.B, c *clientv3.Client) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for i := range renewalAccounts {
+	for i := range accounts {
 		revision := put(
 			clientv3.OpPut(store.DocumentKey(plan.KindTenant, tenantOf(i)), "x"),
 			clientv3.OpPut(store.AccountKey(keyOf(i)), string(text)),
@@ -127,7 +140,7 @@ func (f *fleet) fill(b *testing.B, c *clientv3.Client) {
 // renew does the nth renewal.
 func (f *fleet) renew(n int) error {
 	pair := f.order[n%len(f.order)]
-	replica, account := pair%renewalReplicas, pair/renewalReplicas
+	replica, account := pair%len(f.replicas), pair/len(f.replicas)
 	p := &f.purses[pair]
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +148,7 @@ func (f *fleet) renew(n int) error {
 	p.used += 7
 	_, err := f.replicas[replica].Apply(context.Background(), quota.Operation{
 		Key: keyOf(account), App: "api", Holder: holderOf(replica), Seq: p.seq, Used: p.used,
-		Want: 10, Min: 1, Ceiling: quota.MaxUnits, Replicas: renewalReplicas, Guards: f.guards[account],
+		Want: 10, Min: 1, Ceiling: quota.MaxUnits, Replicas: len(f.replicas), Guards: f.guards[account],
 	})
 	return err
 }
