@@ -11,7 +11,7 @@ import (
 	"github.com/meteproject/mete/store/storetest"
 )
 
-// A move to another plan, an override, an edit of the plan and a bump by hand each raise
+// A move to another plan, an override and an edit of the plan each raise
 // the quota version: leases of before are closed as soon as the replica hears of it,
 // what was used stays, and new ones are made under the new version (Q13).
 func TestDecide_A51_A53_A54_Q13_EachChangeOfTermsClosesTheLeases(t *testing.T) {
@@ -94,6 +94,40 @@ func TestDecide_S14_AllReplicasAgreeOnTheWindow(t *testing.T) {
 		}
 		if accounts := m.Accounts(); len(accounts) != 1 || len(ends) != 1 {
 			t.Errorf("%d accounts and ends %v, want one of each", len(accounts), ends)
+		}
+	})
+}
+
+// Requests in progress settle where they were charged: after a change of terms in the
+// same account, after the end of their window in that window's (A55).
+func TestDecide_A55_RequestsInProgressSettleWhereTheyBegan(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("")+planDoc("free", "hourly: {kind: quota, amount: 100, reset: {calendar: hour}}")+tenantDoc("org:a", "{plan: free}"))
+		k.must(from("org:a"), authz.Allowed)
+		running := k.must(from("org:a"), authz.Allowed)
+		k.put(planDoc("free", "hourly: {kind: quota, amount: 50, reset: {calendar: hour}}"))
+		k.must(from("org:a"), authz.Allowed)
+		k.d.GiveBack(time.Now(), running)
+		time.Sleep(time.Minute)
+		if a := k.account("org:a"); a.Used() != 2 || a.Leased() > 48 {
+			t.Errorf("used %d, leased %d after one of three requests was given back, want 2 used", a.Used(), a.Leased())
+		}
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour - 61*time.Second))) // the last second of the window (A17)
+		running = k.must(from("org:a"), authz.Allowed)
+		first := limit(t, running, "hourly").WindowID
+		time.Sleep(2 * time.Second)
+		next := limit(t, k.must(from("org:a"), authz.Allowed), "hourly").WindowID
+		k.d.GiveBack(time.Now(), running)
+		time.Sleep(2 * time.Minute)
+		for _, key := range k.memory.Accounts() {
+			want := map[string]int64{first: 2, next: 1}[key.Window]
+			if used := k.memory.Account(key).Used(); used != want {
+				t.Errorf("window %s: used %d, want %d", key.Window, used, want)
+			}
+		}
+		if first == next {
+			t.Error("the window did not end")
 		}
 	})
 }

@@ -92,7 +92,8 @@ func (p *Purse) suspectUse(now Instant) int64 {
 
 // bound returns by how many units p can take its account past the quota from now on,
 // should this replica be lost (A45): what the store counts as leased to it, or may,
-// and what it let on without a lease and has not reported.
+// and what it let on without a lease and has not reported; but no less than all that it
+// has not reported, for what it held as another holder may be lent again already.
 func (p *Purse) bound() int64 {
 	if p.terms.Counts {
 		return 0
@@ -101,5 +102,5 @@ func (p *Purse) bound() int64 {
 	if p.op != nil {
 		asked = p.op.Want
 	}
-	return p.held + asked + p.over.unavailable + p.over.reserved
+	return asked + max(p.held+p.over.unavailable+p.over.reserved, p.used-p.reported)
 }

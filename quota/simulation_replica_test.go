@@ -22,9 +22,13 @@ type simReplica struct {
 	since   int64    // when this life began
 	holders []string // by life
 	dying   []string // holders that are liable no more, or will not be
+	gone    map[string]bool // of them, those that are liable no more
 	paper   paper
 	unread  []quota.Orphan // that no life has read, and the store may still hear of
 	dropped int64          // by keepers of earlier lives, and journals
+	unknown int64          // lost by keepers of earlier lives
+	spins   int            // looks for nothing in this second
+	second  int64
 
 	keeper *quota.Keeper // nil: dead
 	mu     sync.Mutex
@@ -85,6 +89,9 @@ func (r *simReplica) recover() {
 		}
 		s.note("%s recovers %+v of %+v", r.name, got, o)
 		s.lost[withoutRoot(o.Key)] += got.Lost
+		if slices.Contains(r.dying, o.Holder) && got == (quota.Recovered{}) && o.Used < o.Reported {
+			s.lost[withoutRoot(o.Key)] += o.Used - o.Reported // what was given back is lost, too
+		}
 		r.dropped += got.Dropped
 	}
 	r.paper = paper{}
@@ -93,6 +100,13 @@ func (r *simReplica) recover() {
 // giveUp makes a holder not liable. What its journal had and its account has not is lost
 // from now on; until now it might have come late.
 func (r *simReplica) giveUp(holder string) {
+	if r.gone[holder] {
+		return
+	}
+	if r.gone == nil {
+		r.gone = map[string]bool{}
+	}
+	r.gone[holder] = true
 	s := r.sim
 	left := r.unread[:0]
 	for _, o := range r.unread {
@@ -138,7 +152,9 @@ func (r *simReplica) crash() {
 	r.checkBound()
 	holder := r.holders[len(r.holders)-1]
 	s.note("%s is killed", holder)
-	r.dropped += r.keeper.Stats().DroppedUnits
+	stats := r.keeper.Stats()
+	r.dropped += stats.DroppedUnits
+	r.unknown += stats.Overshoot[quota.ReplicaLost]
 	r.keeper, r.purses, r.waiters = nil, nil, nil
 	r.dying = append(r.dying, holder)
 	s.after(s.some(40*time.Second), r, func() {
@@ -149,8 +165,41 @@ func (r *simReplica) crash() {
 	s.after(time.Minute+s.some(time.Minute), nil, func() { r.giveUp(holder) })
 }
 
+// rebirth takes r's incarnation for gone while r lives on. It hears of that a little
+// later.
+func (r *simReplica) rebirth() {
+	s, life := r.sim, r.life
+	old := r.holders[len(r.holders)-1]
+	r.dying = append(r.dying, old)
+	r.giveUp(old)
+	holder := fmt.Sprint(r.name, ".", r.life, ".", len(r.holders))
+	r.holders = append(r.holders, holder)
+	s.note("%s is gone", old)
+	s.after(s.some(3*time.Second), r, func() {
+		if r.life == life && !r.dead() && r.holders[len(r.holders)-1] == holder {
+			s.note("%s goes on", holder)
+			r.keeper.SetHolder(holder)
+		}
+	})
+}
+
+// forget forgets what is settled, as an eviction does.
+func (r *simReplica) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(r.purses)) {
+		if r.keeper.Forget(r.purses[name]) {
+			r.sim.note("%s forgets %s", r.name, name)
+			delete(r.purses, name)
+		}
+	}
+}
+
 // checkBound holds what dies with r against what its bound says (A45).
 func (r *simReplica) checkBound() {
+	if r.dead() {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, p := range r.purses {
@@ -273,6 +322,10 @@ func (r *simReplica) admit(p *quota.Purse, at quota.Instant, w *simWaiter, letOn
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		next := r.purses[w.key.Limit]
+		if p.Gone() && (next == nil || next.Key() != w.key || next.Gone()) {
+			return // it stays used
+		}
 		p.Refund(r.at(), w.n, uncovered)
 		s.admitted[key] -= w.n
 	})
@@ -311,6 +364,12 @@ func (r *simReplica) pump() {
 func (r *simReplica) fly(f *quota.Flight) {
 	s, life := r.sim, r.life
 	if f.Op == nil {
+		if r.second != s.now/int64(time.Second) {
+			r.second, r.spins = s.now/int64(time.Second), 0
+		}
+		if r.spins++; r.spins == 500 {
+			s.t.Errorf("%v: %s looks 500 times a second for nothing", time.Duration(s.now), r.name)
+		}
 		r.arrive(f, life, quota.Result{}, nil)
 		return
 	}
@@ -323,6 +382,10 @@ func (r *simReplica) fly(f *quota.Flight) {
 		if roll == 2 {
 			there = s.some(time.Second) // perhaps after it was given up
 		}
+	}
+	if s.plan.fussy && s.rng.IntN(40) == 0 {
+		s.after(there, r, func() { r.arrive(f, life, quota.Result{}, fmt.Errorf("no space: %w", quota.ErrNotApplied)) })
+		return
 	}
 	answered := false
 	s.after(f.Wait, r, func() {

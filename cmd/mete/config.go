@@ -46,7 +46,7 @@ type config struct {
 	LeaseWait      time.Duration `name:"lease-wait" help:"how long a request waits for its first lease"`
 	UnavailableFor time.Duration `name:"unavailable-for" help:"how long on_unavailable decides without waiting after a failed lease request"`
 	RefusalMemory  time.Duration `name:"refusal-memory" help:"how long nothing left is remembered"`
-	Recalls        bool          `name:"recalls" help:"ask other replicas for units that they do not need before a request is refused"`
+	Recalls        bool          `name:"recalls" help:"ask other replicas for units that they have not spent before a request is refused"`
 	MaxTenants     int           `name:"max-tenants" help:"recently active tenants kept in memory"`
 	PresenceTTL    time.Duration `name:"presence-ttl" help:"time after which a silent replica's rate shares are divided anew"`
 

@@ -67,16 +67,18 @@ func (a *app) plan(limits string) string {
 		strings.ReplaceAll(strings.TrimSpace(limits), "\n", "\n    "))
 }
 
-// put writes documents the way etcdctl would, all at one revision.
-func (a *app) put(t *testing.T, documents map[string]string) {
+// put writes documents the way etcdctl would, all at one revision, which it returns.
+func (a *app) put(t *testing.T, documents map[string]string) (revision int64) {
 	t.Helper()
 	var ops []clientv3.Op
 	for key, text := range documents {
 		ops = append(ops, clientv3.OpPut("/mete/v1/"+key, text))
 	}
-	if _, err := a.etcd.Txn(t.Context()).Then(ops...).Commit(); err != nil {
+	r, err := a.etcd.Txn(t.Context()).Then(ops...).Commit()
+	if err != nil {
 		t.Fatal(err)
 	}
+	return r.Header.Revision
 }
 
 // await returns once a request of the tenant without a plan goes through: all

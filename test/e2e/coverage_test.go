@@ -11,7 +11,7 @@ import (
 )
 
 // throughEnvoy is which test drives a real Envoy to see that a feature holds, for
-// each feature of the first version that can be seen through one.
+// each feature that is built and can be seen through one.
 const throughEnvoy = `
 A1   TestQuota_A1_A6_Q56_InWords
 A3   TestQuotaExceeded_A3_A4_A13_A14_C46
@@ -22,10 +22,18 @@ A13  TestQuotaExceeded_A3_A4_A13_A14_C46
 A14  TestQuotaExceeded_A3_A4_A13_A14_C46
 A16  TestBilling_A16_TenantsOwnDay
 A18  TestFirstSeen_R29_R30_A18
+A33  TestKilled_A33_A45_A46_Q40_WithoutARestart
 A34  TestTwoReplicas_A34_Q5
 A39  TestRoutes_A7_A39_C41_C42
+A45  TestKilled_A45_A47_P68_RestartReportsToTheUnit
+A46  TestKilled_A33_A45_A46_Q40_WithoutARestart
+A47  TestKilled_A45_A47_P68_RestartReportsToTheUnit
+A51  TestChange_A51_A53_A54_Q13_LeasesOfBeforeAreClosed
+A53  TestChange_A51_A53_A54_Q13_LeasesOfBeforeAreClosed
+A54  TestChange_A51_A53_A54_Q13_LeasesOfBeforeAreClosed
 A56  TestEtcdAway_A56_A57_A60_A61_A62
 A57  TestEtcdAway_A56_A57_A60_A61_A62
+A58  TestCap_P44_P74_A58_ThreeUnitsThenDeny
 A60  TestEtcdAway_A56_A57_A60_A61_A62
 A61  TestEtcdAway_A56_A57_A60_A61_A62
 A62  TestEtcdAway_A56_A57_A60_A61_A62
@@ -56,8 +64,15 @@ R25  TestSplit_R22_R23_R24_R25
 R29  TestFirstSeen_R29_R30_A18
 R30  TestFirstSeen_R29_R30_A18
 Q5   TestTwoReplicas_A34_Q5
+Q13  TestChange_A51_A53_A54_Q13_LeasesOfBeforeAreClosed
+Q38  TestRecall_A34_Q38_Q40_AllIsServedBeforeARefusal
+Q40  TestKilled_A33_A45_A46_Q40_WithoutARestart
+Q45  TestExact_Q45_AKilledReplicaTakesNobodyOver
 Q56  TestQuota_A1_A6_Q56_InWords
 Q67  TestLimitChange_R12_A54_Q67
+S24  TestOldReplica_S24_S25_NewPlanWaitsForIt
+C20  TestPatience_C20_C21_EachLimitHasItsOwn
+C21  TestPatience_C20_C21_EachLimitHasItsOwn
 C35  TestForgedIdentity_C35
 C36  TestUnverified_C36_NotCounted
 C44  TestRefusals_C44_C47_OneShape
@@ -70,9 +85,12 @@ P29  TestConnectionAge_P32_P29_P55_NothingIsLost
 P31  TestHealth_P31_P34_ReadyUntilItStops
 P32  TestConnectionAge_P32_P29_P55_NothingIsLost
 P34  TestHealth_P31_P34_ReadyUntilItStops
+P44  TestCap_P44_P74_A58_ThreeUnitsThenDeny
 P50  TestOverrides_P50_Patterns
 P55  TestConnectionAge_P32_P29_P55_NothingIsLost
+P68  TestKilled_A45_A47_P68_RestartReportsToTheUnit
 P72  TestHeaders_R8_P72_RenamedAndHidden
+P74  TestCap_P44_P74_A58_ThreeUnitsThenDeny
 `
 
 // elsewhere is which test shows a feature that no Envoy can see: it is inside of a
@@ -91,14 +109,52 @@ A28  quota TestKeeper_A28_A30_RenewsAtSeventyPercentBehindTheRequests
 A29  quota TestKeeper_A29_A31_RenewsAtFortyFiveSecondsAndNeverSpendsAfterSixty
 A30  quota TestKeeper_A28_A30_RenewsAtSeventyPercentBehindTheRequests
 A31  quota TestKeeper_A29_A31_RenewsAtFortyFiveSecondsAndNeverSpendsAfterSixty
+A32  quota TestKeeper_A32_IdlePurseIsClosedAndItsUnitsReturn
 A35  quota TestKeeper_A35_NothingLeftIsRememberedForTenSeconds
+A43  quota TestOvershoot_A43_C139_MoreThanReserved
+A44  quota TestOvershoot_A44_CutOffFromAChange
+A48  quota TestKeeper_A48_AReportOfAGoneHolderGoesOnUnderTheNext
+A49  quota TestOvershoot_A49_C24_C25_CountedWhenItIsReal
 A50  cmd/mete TestOvershoot_A50_OneClosedList
+A52  authz TestDecide_P69_A52_TheNextWindowIsReady
+A55  quota TestSimulation_P58_P59_A34_A45_A55_A58_C101_C102
+A59  quota TestOutage_A56_A57_A58_A59_A60_A61_P44_FifteenMinutes
 R2   authz TestDecide_R2_ARateRefusesWithoutACall
+R26  store TestMembers_R26_ASilentReplicaIsCountedUntilItsTTLEnds
+R27  authz TestDecide_R27_R28_KnownEffects
+R28  authz TestDecide_R27_R28_KnownEffects
 R31  authz TestDecide_R31_R32_C041_EvictionNeverHandsOutAFullBucket
 R32  authz TestDecide_R31_R32_C041_EvictionNeverHandsOutAFullBucket
+Q34  quota TestKeeper_Q34_Q35_RefilledWhenShortOrOver
+Q35  quota TestKeeper_Q34_Q35_RefilledWhenShortOrOver
+Q36  quota TestWorkedExample_Q36_Q39_Q42_Q43
+Q37  quota TestApply_Q37_Q41_GrantsShrinkNearTheEnd
+Q39  quota TestWorkedExample_Q36_Q39_Q42_Q43
+Q41  quota TestApply_Q37_Q41_GrantsShrinkNearTheEnd
+Q42  quota TestWorkedExample_Q36_Q39_Q42_Q43
+Q43  quota TestWorkedExample_Q36_Q39_Q42_Q43
+Q44  bench TestStoreOperations_Q44_PerMillionDecisions
+S14  authz TestDecide_S14_AllReplicasAgreeOnTheWindow
+S25  cmd/mete TestGate_S25_S26_TooOldForTheStore
+S26  store TestOldReplica_S26_KeepsTheLastVersionItCouldRead
+S27  cmd/metectl TestScripts_P53_P71_S27
+S28  plan TestLevel_S28_TheDocumentationNamesEveryNewField
+S29  store TestGate_S29_NoRequestMore
+S30  store TestAccounts_S30_WritesKeepUnknownFields
+C22  quota TestKeeper_C22_C23_ReportsSumUp
+C23  quota TestKeeper_C22_C23_ReportsSumUp
+C24  quota TestOvershoot_A49_C24_C25_CountedWhenItIsReal
+C25  quota TestOvershoot_A49_C24_C25_CountedWhenItIsReal
+C26  authz TestDecide_C26_NoRoomForMoreTenants
+C27  quota TestKeeper_C27_FailedReportsAreRetriedAndCountOnce
+C28  cmd/mete TestStop_A32_C28_Settles
 P28  cmd/mete TestTracing_P28
-P53  cmd/metectl TestScripts_P53_P71
-P71  cmd/metectl TestScripts_P53_P71
+P43  quota TestKeeper_P43_LearnsAfterARestore
+P53  cmd/metectl TestScripts_P53_P71_S27
+P58  quota TestSimulation_P58_P59_A34_A45_A55_A58_C101_C102
+P59  quota TestSimulation_P58_P59_A34_A45_A55_A58_C101_C102
+P69  quota TestKeeper_P69_A29_RenewalsAreSpread
+P71  cmd/metectl TestScripts_P53_P71_S27
 P75  authz TestDecide_P75_NoDecisionReadsTheStore
 `
 

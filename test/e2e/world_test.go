@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,8 +33,12 @@ var binaries = sync.OnceValues(func() (string, error) {
 	if raceBuild {
 		flags = []string{"-race"}
 	}
+	built.Store(dir)
 	return dir, rig.Build(context.Background(), root, dir, flags...)
 })
+
+// built is the folder that binaries has made, a string, once it has.
+var built atomic.Value
 
 // common is the world of most tests, started on first use: a run that lists tests
 // or runs benchmarks starts nothing.
@@ -77,12 +82,14 @@ func TestMain(m *testing.M) {
 func stopAll() error {
 	common.Lock()
 	defer common.Unlock()
-	if common.world == nil {
-		return nil
+	var err error
+	if common.world != nil {
+		err = common.world.stop()
 	}
-	err := common.world.stop()
-	dir, _ := binaries() // whatever went wrong with it has been told
-	return errors.Join(err, os.RemoveAll(dir))
+	if dir, made := built.Load().(string); made {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return err
 }
 
 // A world is one mete with everything around it.
