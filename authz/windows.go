@@ -20,18 +20,21 @@ func (a *attempt) purse(s *step, slot *slot) *quota.Purse {
 		}
 		return purse
 	}
-	before := slot.late
+	before, next := slot.late, slot.next
 	slot.late, slot.lateWindow = slot.purse, slot.window
-	if slot.next != nil && slot.nextWindow.Holds(a.minute) && !slot.next.Closed() {
-		slot.purse, slot.window = slot.next, slot.nextWindow
-		slot.next, slot.nextWindow = nil, quota.Window{}
+	if next != nil && slot.nextWindow.Holds(a.minute) && !next.Closed() {
+		slot.purse, slot.window = next, slot.nextWindow
 	} else {
 		slot.window = slot.calendar.Window(a.minute)
 		slot.purse = a.open(s, slot, slot.window)
 	}
+	if !slot.nextWindow.Start.After(a.minute) { // it has begun, or nobody asked while it ran
+		slot.next, slot.nextWindow = nil, quota.Window{}
+	}
 	slot.nextFrom = beginsAhead(slot.window, s.node.tenant)
 	slot.purse.SetTerms(a.at, slot.terms)
 	s.node.close(before)
+	s.node.close(next)
 	return slot.purse
 }
 
@@ -46,9 +49,13 @@ func (a *attempt) open(s *step, slot *slot, window quota.Window) *quota.Purse {
 // limit that is in use: at midnight not all tenants ask at once (P69). Nobody waits
 // for it.
 func (a *attempt) openNext(s *step, slot *slot) {
+	if from := beginsAhead(slot.window, s.node.tenant); a.now.Before(from) {
+		slot.nextFrom = from // it was that of another window
+		return
+	}
 	slot.nextFrom = slot.window.End.Add(longestAhead) // not again
 	next := slot.calendar.Window(slot.window.End)
-	if slot.terms.Counts || !slot.window.Holds(a.minute) || slot.next != nil {
+	if slot.terms.Counts || !slot.window.Holds(a.minute) || slot.next != nil || slot.lateWindow.ID == next.ID {
 		return
 	}
 	slot.next, slot.nextWindow = a.open(s, slot, next), next

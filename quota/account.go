@@ -132,6 +132,7 @@ type Result struct {
 	Leased  int64  // by all holders, the new lease included
 	Seq     uint64 // of the last operation of this holder that was applied
 	Own     int64  // used by this holder
+	Exact   int64  // on lease to this holder, and counts as used should it be gone (Q45)
 }
 
 // Apply returns a after op, and what op did. It is the only place where accounts
@@ -207,7 +208,7 @@ func (a Account) result(op Operation) Result {
 	r.Left = op.Ceiling - r.Used - r.Leased
 	if i, known := a.find(op.Holder); known {
 		h := a.Holders[i]
-		r.Granted, r.Seq, r.Own = h.lease(op.Seq), h.Seq, h.Used
+		r.Granted, r.Seq, r.Own, r.Exact = h.lease(op.Seq), h.Seq, h.Used, h.exact()
 	}
 	return r
 }

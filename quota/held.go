@@ -41,10 +41,11 @@ func (p *Purse) count(now Instant, used int64) {
 func (p *Purse) heldTooLong(now Instant) int64 {
 	old := p.reported
 	for _, m := range p.marks {
-		if now.since(m.at) <= heldFor {
-			break
+		if now.since(m.at) > heldFor {
+			old = m.used
+		} else {
+			old = min(old, m.used) // some of it was given back since
 		}
-		old = m.used
 	}
 	return max(0, min(old, p.used)-p.reported)
 }

@@ -336,6 +336,8 @@ func (k *Keeper) begin(p *Purse) (op *Operation, wait time.Duration) {
 	defer p.mu.Unlock()
 	if now.Mono >= p.retryAt {
 		op = p.next(now, k)
+	} else {
+		p.putOff(now)
 	}
 	return op, max(k.cfg.Wait, p.Wait())
 }
@@ -358,7 +360,7 @@ func (k *Keeper) finish(p *Purse, op *Operation, res Result, err error) (goesOn 
 	defer p.mu.Unlock()
 	if p.done(now, res, err) {
 		k.Fail(now)
-	} else {
+	} else if !k.lostHolder() {
 		k.away.Store(0) // a refusal is an answer
 	}
 	return !p.stale && !k.lostHolder()
@@ -395,6 +397,9 @@ func (k *Keeper) release(p *Purse) {
 	p.busy = false
 	if p.again || p.unfinished() && now.Mono >= p.retryAt {
 		k.enqueue(p)
+	}
+	if p.wait != nil {
+		k.prefer(p)
 	}
 	if over && !lingers && !p.queued {
 		k.drop(p)

@@ -57,6 +57,14 @@ func (p *Purse) next(now Instant, k *Keeper) *Operation {
 	return op
 }
 
+// putOff plans the look at p that comes too early now, see notApplied.
+func (p *Purse) putOff(now Instant) {
+	if p.reviewAt <= now.Mono {
+		p.reviewAt = 0
+	}
+	p.lookAt(p.retryAt)
+}
+
 // askAgain makes of an operation of unknown outcome, which reports use that has waited
 // too long by now, the question whether it was applied: if it was not, that use is
 // dropped (A59).
@@ -71,11 +79,17 @@ func (p *Purse) askAgain(now Instant) {
 
 // recounted goes on after the question of askAgain was answered. A late try that is
 // applied all the same changes nothing: the next operation has a higher number and
-// closes what it granted.
+// closes what it granted. Of a holder that is gone there is none, see close.
 func (p *Purse) recounted(now Instant, res Result) {
 	op := p.recount
+	if res.Seq == 0 && p.holder != p.keeper.incarnation() {
+		p.recount, p.inquest = nil, op
+		p.close(now, res)
+		return
+	}
 	p.op, p.recount, p.seq = nil, nil, op.Seq
 	p.maybe = res.Seq < op.Seq
+	p.held = max(p.held, sum(op.Hold)+op.Want) // should that have been granted it goes back
 	if res.Seq > 0 {
 		p.know(now, res.Own)
 		p.others = res.Used - res.Own
@@ -85,7 +99,8 @@ func (p *Purse) recounted(now Instant, res Result) {
 }
 
 // join makes p count under the keeper's present incarnation. What the last one
-// reported stays where it was reported; only the rest goes on (design 6.4).
+// reported stays where it was reported, and so does what counts as used because it was
+// lent exactly; only the rest goes on (design 6.4).
 func (p *Purse) join(now Instant, holder string) {
 	if p.holder == holder {
 		return
@@ -94,6 +109,9 @@ func (p *Purse) join(now Instant, holder string) {
 		p.holder = holder
 		return
 	}
+	if covered := min(p.exact, p.used-p.reported); covered > 0 {
+		p.know(now, p.reported+covered)
+	}
 	p.closeCell()
 	for i := range p.marks {
 		p.marks[i].used -= p.reported
@@ -101,7 +119,7 @@ func (p *Purse) join(now Instant, holder string) {
 	p.used -= p.reported
 	p.others += p.reported
 	p.lots, p.batch = nil, 0
-	p.held, p.contacted, p.maybe = 0, false, false
+	p.held, p.exact, p.contacted, p.maybe = 0, 0, false, false
 	p.holder, p.seq, p.reported = holder, 0, 0
 	if p.used != 0 {
 		p.pending = refusal{at: now, set: true}
@@ -151,14 +169,24 @@ func (p *Purse) hold() []Lease {
 
 func sum(leases []Lease) int64 { return Holder{Leases: leases}.leased() }
 
-// plan sets the time of the next look at p: when its lease comes of age, or when
-// what it used is due to be reported.
+// plan sets the time of the next look at p: when its lease comes of age, when what it
+// used is due to be reported, or when its account need not be followed any more.
 func (p *Purse) plan(now Instant) {
 	if len(p.lots) > 0 {
 		from := max(p.filled.Mono, p.lastContact.Mono)
-		p.lookAt(max(from+int64(p.terms.Rule.RenewAfter-p.early), now.Mono+1))
+		at := from + int64(p.terms.Rule.RenewAfter-p.early)
+		if at <= now.Mono { // of age, but nothing can be asked for now
+			at = p.lots[0].asked.Mono + int64(p.terms.Rule.UsableFor)
+		}
+		p.lookAt(max(at, now.Mono+1))
 	}
-	if p.used != p.reported {
+	if p.following {
+		p.lookAt(now.Mono + int64(p.keeper.cfg.RefusalMemory+followLonger))
+	}
+	switch {
+	case p.reportDue(now):
+		p.keeper.poke(p)
+	case p.used != p.reported:
 		p.planReport(now)
 	}
 }
@@ -182,6 +210,7 @@ func (p *Purse) done(now Instant, res Result, err error) (failed bool) {
 		return false // they wait for the next operation
 	case err == nil && op.Seq == 0:
 		p.resume(now, res)
+		return false // and what they ask for
 	case err == nil:
 		p.applied(now, op, res)
 	case errors.Is(err, ErrStale):
@@ -267,10 +296,14 @@ func (p *Purse) resume(now Instant, res Result) {
 
 func (p *Purse) applied(now Instant, op *Operation, res Result) {
 	p.op, p.seq, p.doubt, p.maybe, p.suspect = nil, op.Seq, false, false, 0
-	p.held = sum(op.Hold) + res.Granted
+	p.held, p.exact = sum(op.Hold)+res.Granted, res.Exact
 	p.know(now, res.Own)
 	p.pending = refusal{at: p.opAsked, set: p.used != p.reported}
 	p.settleExcess(res)
+	p.overdue = false
+	if !p.stale && !p.keeper.learning(now) { // else a report alone is answered
+		p.overdue, p.outage = p.outage.set, outage{} // what was let on meanwhile is not in op
+	}
 	p.others = res.Used - res.Own
 	p.contacted, p.lastContact = true, now
 	if op.Want > 0 {
@@ -301,7 +334,7 @@ func (p *Purse) renewed(now Instant, op *Operation, res Result) {
 		p.lots = append(p.lots, lot{id: op.Seq, left: res.Granted, asked: p.opAsked})
 	case p.mayRecall(now, op, res):
 	case p.wait == nil && p.recallable(op, res):
-		p.dry = refusal{at: now, set: true} // the next request will recall it
+		p.dry, p.waiting = refusal{at: now, set: true}, refusal{} // the next request will recall it
 	default:
 		p.refuse(now, res.Left)
 	}

@@ -80,7 +80,6 @@ func (p *Purse) settleExcess(res Result) {
 	p.over.unavailable = max(0, p.over.unavailable-p.opOver.unavailable)
 	p.over.terms = max(0, p.over.terms-p.opOver.terms)
 	p.opOver = excess{}
-	p.outage = outage{}
 }
 
 // suspectUse is what was spent from leases since terms may have changed without this

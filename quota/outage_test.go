@@ -184,6 +184,25 @@ func TestOutage_A58_A59_LostReplyBeforeALongOutage(t *testing.T) {
 	}
 }
 
+// What was let on is reported as soon as the store answers, not with the next renewal.
+func TestOutage_A58_ReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		r := &counterman{till: open(t, m, "a", terms(1000)), allow: true}
+		r.store.set(time.Hour, nil)
+		for range 30 {
+			r.serve()
+			time.Sleep(time.Second)
+		}
+		r.store.set(0, nil)
+		time.Sleep(2 * time.Second)
+		if used := m.Account(key()).Used(); used != 30 {
+			t.Errorf("%d counted 2 s after the outage, want 30", used)
+		}
+	})
+}
+
 // What was let on while the store was away is overshoot only as far as it passes the
 // quota.
 func TestOvershoot_A49_C24_C25_CountedWhenItIsReal(t *testing.T) {

@@ -58,6 +58,7 @@ type Purse struct {
 	marks []mark
 	// pending is since when, if set, there is use, or a refund, that is not reported.
 	pending refusal
+	overdue bool // etcd answers again: what was let on meanwhile is reported at once
 	cell    Cell // nil: nothing to be remembered yet
 
 	over, opOver excess // as it is, and as the operation under way reports it
@@ -72,6 +73,7 @@ type Purse struct {
 	seq         uint64
 	reported    int64
 	held        int64 // units that it counts as leased to us
+	exact       int64 // of held, that count as used when holder is gone
 	others      int64 // used by others
 	unbased     bool  // cell counts from what the store has of a forerunner
 	contacted   bool
@@ -219,7 +221,7 @@ func (p *Purse) planReport(now Instant) {
 
 // reportDue tells whether what p used has waited for long enough.
 func (p *Purse) reportDue(now Instant) bool {
-	return p.used != p.reported && (p.closing || !p.contacted || now.since(p.pending.at) >= p.reportAfter())
+	return p.used != p.reported && (p.closing || p.overdue || !p.contacted || now.since(p.pending.at) >= p.reportAfter())
 }
 
 // renewable tells whether the hot path should wake the keeper: a good part of the
@@ -297,10 +299,11 @@ func (p *Purse) Wait() time.Duration {
 
 // GaveUp records that a request waited in vain for p, and how long. It tells whether
 // the store has said meanwhile that there is no more: then others hold the rest, and
-// have not returned it in time. If the store has had an operation of p for all that time, or takes this replica for gone, it
-// counts as failing (A61), also for requests that begin before the operation itself
-// has given up. Otherwise p alone does: its terms are old, or others are before it. So
-// it does if nobody had as much time, but all together had.
+// have not returned it in time. If the store has had an operation of p for as long as the
+// keeper waits, or takes this replica for gone, it counts as failing (A61), also for
+// requests that begin before the operation itself has given up. Otherwise p alone does:
+// its terms are old, others are before it, or it has less patience. So it does if nobody
+// had as much time, but all together had.
 func (p *Purse) GaveUp(now Instant, waited time.Duration) (spent bool) {
 	if p.recall.until > 0 {
 		p.refuse(now, p.recall.left)
@@ -310,7 +313,7 @@ func (p *Purse) GaveUp(now Instant, waited time.Duration) (spent bool) {
 	if waited >= p.Wait() || p.waiting.set && now.since(p.waiting.at) >= p.Wait() {
 		p.failed = refusal{at: now, set: true}
 	}
-	if p.op != nil && now.since(p.opAsked) >= p.Wait() || p.keeper.lostHolder() {
+	if p.op != nil && now.since(p.opAsked) >= max(p.keeper.cfg.Wait, p.Wait()) || p.keeper.lostHolder() {
 		p.keeper.Fail(now)
 	}
 	return false
@@ -345,7 +348,7 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 	p.refusal, p.dry = refusal{}, refusal{}
 	p.recall.until = 0
 	p.unfollow()
-	if p.held > 0 || p.used != p.reported {
+	if p.held > 0 || p.used != p.reported || p.wait != nil {
 		p.keeper.poke(p)
 	}
 }

@@ -15,12 +15,17 @@ func (k *Keeper) poke(p *Purse) {
 func (k *Keeper) hurry(p *Purse) {
 	k.mu.Lock()
 	k.enqueue(p)
+	k.prefer(p)
+	k.mu.Unlock()
+	k.signal()
+}
+
+// prefer puts p, if it is queued, before those that nobody waits for.
+func (k *Keeper) prefer(p *Purse) {
 	if p.queued && !p.urgent {
 		p.urgent = true
 		k.waitedFor = append(k.waitedFor, p)
 	}
-	k.mu.Unlock()
-	k.signal()
 }
 
 func (k *Keeper) enqueue(p *Purse) {

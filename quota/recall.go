@@ -87,6 +87,7 @@ func (p *Purse) recalling(now Instant) bool {
 func (p *Purse) refuse(now Instant, left int64) {
 	p.refusal, p.waiting = refusal{at: now, left: max(0, left), set: true}, refusal{}
 	p.recall.until = 0
+	p.needs = min(p.needs, p.refusal.left) // nobody comes back for what is refused
 	p.follow()
 	if p.following {
 		p.lookAt(now.Mono + int64(p.keeper.cfg.RefusalMemory+followLonger))

@@ -19,9 +19,9 @@ type simReplica struct {
 	skew time.Duration
 
 	life    int
-	since   int64    // when this life began
-	holders []string // by life
-	dying   []string // holders that are liable no more, or will not be
+	since   int64           // when this life began
+	holders []string        // by life
+	dying   []string        // holders that are liable no more, or will not be
 	gone    map[string]bool // of them, those that are liable no more
 	paper   paper
 	unread  []quota.Orphan // that no life has read, and the store may still hear of
