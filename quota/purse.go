@@ -147,14 +147,6 @@ func (p *Purse) Room(now Instant, n int64) Verdict {
 	return Short
 }
 
-// Lacks tells whether n units are more than is left, as far as this replica knows: a
-// request that is refused elsewhere would be refused here too. Whether it really is
-// so the store tells, when it is asked.
-func (p *Purse) Lacks(now Instant, n int64) bool {
-	v := p.Room(now, n)
-	return v == Spent || v == Short && n > p.terms.Ceiling-p.Used()
-}
-
 // refused tells whether the last refusal is remembered (A35).
 func (p *Purse) refused(now Instant) bool {
 	return p.refusal.set && now.since(p.refusal.at) < p.keeper.cfg.RefusalMemory
@@ -260,74 +252,6 @@ func (p *Purse) Refund(now Instant, n, uncovered int64) {
 	}
 }
 
-// Await asks for a lease with room for n units and returns a channel that is
-// closed when the store has answered or has failed to. All that wait for one purse
-// wait for one operation (A19, case C114).
-func (p *Purse) Await(n int64) <-chan struct{} {
-	if p.wait == nil {
-		p.wait = make(chan struct{})
-	}
-	if !p.waiting.set {
-		p.waiting = refusal{at: p.keeper.now(), set: true}
-	}
-	p.need = max(p.need, n)
-	p.needs = min(p.needs+n, MaxUnits)
-	p.keeper.hurry(p)
-	return p.wait
-}
-
-// Ask asks for a lease with room for n units, which nobody waits for.
-func (p *Purse) Ask(n int64) {
-	p.need = max(p.need, n)
-	p.keeper.poke(p)
-}
-
-// Succeed makes p ask for its first lease as large as the demand of the purse before it
-// needs. Nobody waits for it.
-func (p *Purse) Succeed(before *Purse) {
-	p.demand = before.demand
-	p.Ask(1)
-}
-
-// Wait returns how long a request may wait for p's lease (A19, C21).
-func (p *Purse) Wait() time.Duration {
-	if p.terms.Wait > 0 {
-		return p.terms.Wait
-	}
-	return p.keeper.cfg.Wait
-}
-
-// GaveUp records that a request waited in vain for p, and how long. It tells whether
-// the store has said meanwhile that there is no more: then others hold the rest, and
-// have not returned it in time. If the store has had an operation of p for as long as the
-// keeper waits, or takes this replica for gone, it counts as failing (A61), also for
-// requests that begin before the operation itself has given up. Otherwise p alone does:
-// its terms are old, others are before it, or it has less patience. So it does if nobody
-// had as much time, but all together had.
-func (p *Purse) GaveUp(now Instant, waited time.Duration) (spent bool) {
-	if p.recall.until > 0 {
-		p.refuse(now, p.recall.left)
-		p.wake()
-		return true
-	}
-	if waited >= p.Wait() || p.waiting.set && now.since(p.waiting.at) >= p.Wait() {
-		p.failed = refusal{at: now, set: true}
-	}
-	if p.op != nil && now.since(p.opAsked) >= max(p.keeper.cfg.Wait, p.Wait()) || p.keeper.lostHolder() {
-		p.keeper.Fail(now)
-	}
-	return false
-}
-
-// FailingFor returns for how long nobody should wait for p, since somebody did in
-// vain or the store would not do its operation (A61); 0 if p may be waited for.
-func (p *Purse) FailingFor(now Instant) time.Duration {
-	if !p.failed.set {
-		return p.keeper.AwayFor(now)
-	}
-	return max(p.keeper.AwayFor(now), p.keeper.cfg.UnavailableFor-now.since(p.failed.at), 0)
-}
-
 // SetTerms makes p follow new terms. Leases that are worth something else under
 // them are not spent from any more; what was used is settled (design 6.5).
 func (p *Purse) SetTerms(now Instant, t *Terms) {
@@ -374,54 +298,9 @@ func (p *Purse) Closed() bool { return p.closing || p.gone }
 // Gone tells whether p is forgotten: another purse may have taken its place.
 func (p *Purse) Gone() bool { return p.gone }
 
-// Settled tells whether the store knows all there is to know: nothing is held,
-// nothing is unreported and nothing is under way.
-func (p *Purse) Settled() bool {
-	return p.op == nil && p.wait == nil && p.held == 0 && p.used == p.reported && len(p.lots) == 0
-}
-
 // Used returns the units used of the account, by all replicas as far as this one
 // knows.
 func (p *Purse) Used() int64 { return p.others + p.used }
-
-// Any tells whether anything at all is left, as far as this replica knows, up to
-// the ceiling (case C046).
-func (p *Purse) Any(now Instant) bool {
-	spendable := p.spendable(now)
-	switch {
-	case p.terms.Counts || spendable > 0:
-		return true
-	case p.refused(now):
-		return p.refusal.left > 0
-	}
-	return p.terms.Ceiling > p.Used()
-}
-
-// unfinished tells whether p has an operation to bring to an end, somebody to answer
-// or an account to leave.
-func (p *Purse) unfinished() bool {
-	return p.op != nil || p.wait != nil && p.recall.until == 0 || p.closing && (p.held > 0 || p.used != p.reported)
-}
-
-// Left returns the units that are left of the amount as far as this replica knows,
-// never below 0. After a refusal it is what could be had, not what others hold.
-func (p *Purse) Left(now Instant) int64 {
-	left := max(0, p.terms.Amount-p.Used())
-	if p.refused(now) {
-		return min(left, p.spendable(now)+p.refusal.left)
-	}
-	return left
-}
-
-// wake lets the waiters look again.
-func (p *Purse) wake() {
-	p.crowd = p.needs
-	p.need, p.needs = 0, 0
-	if p.wait != nil {
-		close(p.wait)
-		p.wait = nil
-	}
-}
 
 // trim gives up units, of the newest lots first, until no more than n can be spent.
 func (p *Purse) trim(now Instant, n int64) {

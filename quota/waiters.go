@@ -1,0 +1,81 @@
+package quota
+
+import "time"
+
+// Await asks for a lease with room for n units and returns a channel that is
+// closed when the store has answered or has failed to. All that wait for one purse
+// wait for one operation (A19, case C114).
+func (p *Purse) Await(n int64) <-chan struct{} {
+	if p.wait == nil {
+		p.wait = make(chan struct{})
+	}
+	if !p.waiting.set {
+		p.waiting = refusal{at: p.keeper.now(), set: true}
+	}
+	p.need = max(p.need, n)
+	p.needs = min(p.needs+n, MaxUnits)
+	p.keeper.hurry(p)
+	return p.wait
+}
+
+// Ask asks for a lease with room for n units, which nobody waits for.
+func (p *Purse) Ask(n int64) {
+	p.need = max(p.need, n)
+	p.keeper.poke(p)
+}
+
+// Succeed makes p ask for its first lease as large as the demand of the purse before it
+// needs. Nobody waits for it.
+func (p *Purse) Succeed(before *Purse) {
+	p.demand = before.demand
+	p.Ask(1)
+}
+
+// Wait returns how long a request may wait for p's lease (A19, C21).
+func (p *Purse) Wait() time.Duration {
+	if p.terms.Wait > 0 {
+		return p.terms.Wait
+	}
+	return p.keeper.cfg.Wait
+}
+
+// GaveUp records that a request waited in vain for p, and how long. It tells whether
+// the store has said meanwhile that there is no more: then others hold the rest, and
+// have not returned it in time. If the store has had an operation of p for as long as the
+// keeper waits, or takes this replica for gone, it counts as failing (A61), also for
+// requests that begin before the operation itself has given up. Otherwise p alone does:
+// its terms are old, others are before it, or it has less patience. So it does if nobody
+// had as much time, but all together had.
+func (p *Purse) GaveUp(now Instant, waited time.Duration) (spent bool) {
+	if p.recall.until > 0 {
+		p.refuse(now, p.recall.left)
+		p.wake()
+		return true
+	}
+	if waited >= p.Wait() || p.waiting.set && now.since(p.waiting.at) >= p.Wait() {
+		p.failed = refusal{at: now, set: true}
+	}
+	if p.op != nil && now.since(p.opAsked) >= max(p.keeper.cfg.Wait, p.Wait()) || p.keeper.lostHolder() {
+		p.keeper.Fail(now)
+	}
+	return false
+}
+
+// FailingFor returns for how long nobody should wait for p, since somebody did in
+// vain or the store would not do its operation (A61); 0 if p may be waited for.
+func (p *Purse) FailingFor(now Instant) time.Duration {
+	if !p.failed.set {
+		return p.keeper.AwayFor(now)
+	}
+	return max(p.keeper.AwayFor(now), p.keeper.cfg.UnavailableFor-now.since(p.failed.at), 0)
+}
+
+// wake lets the waiters look again.
+func (p *Purse) wake() {
+	p.crowd = p.needs
+	p.need, p.needs = 0, 0
+	if p.wait != nil {
+		close(p.wait)
+		p.wait = nil
+	}
+}
