@@ -55,7 +55,9 @@ func BenchmarkRenewals(b *testing.B) {
 // A fleet is replicas without anything but their accounts.
 type fleet struct {
 	replicas []*store.Accounts
+	keys     []quota.Key     // of each account
 	guards   [][]quota.Guard // of each account
+	holders  []string        // of each replica
 	purses   []renewing      // of each replica and account
 	order    []int           // in which they are renewed, over and over
 }
@@ -88,8 +90,9 @@ func startFleet(b *testing.B, replicas, accounts int, inProcess bool) *fleet {
 			b.Cleanup(func() { _ = c.Close() })
 		}
 		one := store.NewAccounts(c)
-		one.Liable = func(string) bool { return true }
+		one.Liable, one.Alone = func(string) bool { return true }, func() bool { return replicas == 1 }
 		f.replicas = append(f.replicas, one)
+		f.holders = append(f.holders, holderOf(len(f.holders)))
 	}
 	f.fill(b, server.Client(), accounts)
 	return f
@@ -130,6 +133,7 @@ func (f *fleet) fill(b *testing.B, c *clientv3.Client, accounts int) {
 			clientv3.OpPut(store.DocumentKey(plan.KindTenant, tenantOf(i)), "x"),
 			clientv3.OpPut(store.AccountKey(keyOf(i)), string(text)),
 		)
+		f.keys = append(f.keys, keyOf(i))
 		f.guards = append(f.guards, []quota.Guard{
 			{Kind: string(plan.KindPlan), Name: "pro", Revision: pro},
 			{Kind: string(plan.KindTenant), Name: tenantOf(i), Revision: revision},
@@ -147,7 +151,7 @@ func (f *fleet) renew(n int) error {
 	p.seq++
 	p.used += 7
 	_, err := f.replicas[replica].Apply(context.Background(), quota.Operation{
-		Key: keyOf(account), App: "api", Holder: holderOf(replica), Seq: p.seq, Used: p.used,
+		Key: f.keys[account], App: "api", Holder: f.holders[replica], Seq: p.seq, Used: p.used,
 		Want: 10, Min: 1, Ceiling: quota.MaxUnits, Replicas: len(f.replicas), Guards: f.guards[account],
 	})
 	return err

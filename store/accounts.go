@@ -24,9 +24,13 @@ type Accounts struct {
 	// nothing else. Nil: etcd is asked for each account.
 	Liable func(incarnation string) bool
 
+	// Alone tells whether this replica is the only live one, as far as it knows. It
+	// then sends two transactions at a time. Nil: it is not.
+	Alone func() bool
+
 	batching atomic.Int32
 	used     sync.Map // app name: its used key is known to exist
-	line     line
+	lines    [2]line
 	counters accountCounters
 }
 

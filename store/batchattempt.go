@@ -16,6 +16,7 @@ import (
 // the goroutine at work, else to the caller.
 type attempt struct {
 	store *Accounts
+	line  *line
 	op    quota.Operation // Gone is filled in anew in each round
 	key   string
 
@@ -35,7 +36,7 @@ type attempt struct {
 
 func newAttempt(s *Accounts, op quota.Operation) *attempt {
 	return &attempt{
-		store: s, op: op, key: AccountKey(op.Key),
+		store: s, line: &s.lines[0], op: op, key: AccountKey(op.Key),
 		here: map[string]bool{op.Holder: true}, answered: make(chan struct{}, 1),
 	}
 }

@@ -85,7 +85,7 @@ func (s *Accounts) swap(ctx context.Context, as []*attempt) {
 			a.learn(inner.GetSucceeded(), inner.GetResponses())
 		}
 	}
-	s.line.widen()
+	as[0].line.widen()
 }
 
 // send sends as one request of 120 ms: as a plain transaction if it is one, else as
@@ -114,7 +114,7 @@ func (s *Accounts) send(ctx context.Context, as []*attempt) (*clientv3.TxnRespon
 func (s *Accounts) failed(ctx context.Context, as []*attempt, err error) {
 	switch {
 	case overloaded(err):
-		s.line.narrow()
+		as[0].line.narrow()
 	case len(as) > 1 && divides(err):
 		s.swap(ctx, as[:len(as)/2])
 		s.swap(ctx, as[len(as)/2:])

@@ -12,7 +12,7 @@ var (
 // Line tells whether requests of s are under way in batches, and how many operations
 // wait meanwhile.
 func (s *Accounts) Line() (busy bool, waiting int) {
-	s.line.mu.Lock()
-	defer s.line.mu.Unlock()
-	return s.line.busy, len(s.line.waiting)
+	s.lines[0].mu.Lock()
+	defer s.lines[0].mu.Unlock()
+	return s.lines[0].busy, len(s.lines[0].waiting)
 }

@@ -159,6 +159,7 @@ func (m *mete) assemble(ctx context.Context, _ process) error {
 	m.documents.Log = m.log
 	m.members = store.NewMembers(m.etcd, m.cfg.Name)
 	m.accounts.Liable = m.members.Liable
+	m.accounts.Alone = func() bool { return m.members.Live() == 1 }
 	accounts := m.tracer.traced(recorded(m.accounts))
 	cfg := quota.KeeperConfig{
 		Store: accounts, Now: time.Now, Journal: m.remembers(),
