@@ -79,3 +79,21 @@ func TestKeeper_Q45_OneOperationForAllThatWait(t *testing.T) {
 		}
 	})
 }
+
+// In the exact slice a request costs one operation, and not another one in vain behind
+// it.
+func TestKeeper_Q45_OneOperationForEachRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tm := terms(1000)
+		tm.ExactBelow = 1000
+		r := open(t, &storetest.Memory{}, "a", tm)
+		for range 50 {
+			r.mustCharge(1)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := len(r.store.calls()); n != 50 {
+			t.Errorf("%d operations for 50 requests", n)
+		}
+	})
+}

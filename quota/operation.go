@@ -16,7 +16,7 @@ func (p *Purse) next(now Instant, k *Keeper) *Operation {
 		p.askAgain(now)
 		return p.op
 	}
-	if p.recalling(now) {
+	if p.recalling(now) && !p.returning {
 		return nil
 	}
 	p.join(now, k.incarnation())
@@ -129,7 +129,7 @@ func (p *Purse) join(now Instant, holder string) {
 
 // wish returns how many units to ask for, and the least that is of use.
 func (p *Purse) wish(now Instant) (want, least int64) {
-	if p.closing || p.terms.Counts || p.stale || p.returning && p.need == 0 || p.keeper.learning(now) {
+	if p.closing || p.terms.Counts || p.stale || p.returning && (p.need == 0 || p.recall.until > 0) || p.keeper.learning(now) {
 		return 0, 0
 	}
 	spendable := p.spendable(now)
@@ -328,6 +328,7 @@ func (p *Purse) renewed(now Instant, op *Operation, res Result) {
 		p.lots[i].asked = p.opAsked
 	}
 	p.filled, p.spent, p.early = p.opAsked, false, p.jitter()
+	p.inSlice = res.Left+res.Granted <= op.ExactBelow
 	switch {
 	case res.Granted > 0:
 		p.refusal, p.dry, p.waiting, p.recall.until = refusal{}, refusal{}, refusal{}, 0

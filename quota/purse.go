@@ -96,6 +96,7 @@ type Purse struct {
 	needs    int64         // of all waiters
 	crowd    int64         // what those lacked who were last told to look again
 	batch    int64         // spendable just after the last grant
+	inSlice  bool          // units are lent only as requests wait for them
 	spent    bool          // since the last grant
 	demand   demand
 	salt     uint64 // of the next jitter
@@ -222,7 +223,7 @@ func (p *Purse) renewable(now Instant) bool {
 	if p.terms.Counts {
 		return !p.contacted
 	}
-	if p.stale || p.refused(now) || p.dry.set && now.since(p.dry.at) < p.keeper.cfg.RefusalMemory {
+	if p.stale || p.inSlice || p.refused(now) || p.dry.set && now.since(p.dry.at) < p.keeper.cfg.RefusalMemory {
 		return false // there is nothing to be had now
 	}
 	left := p.spendable(now)

@@ -154,15 +154,18 @@ func (k *Keeper) Recalled(key Key) {
 // giveUp gives up all that is not spent, if another replica has asked for it. It tells
 // whether it did; what was used goes with it, since that may be what the other one
 // waits to know. Nothing is kept for what may come: traffic that has just gone elsewhere
-// looks like demand, and a request that does come asks again.
+// looks like demand, and a request that does come asks again. Who waits for a recall of
+// its own gives up what is too little for that: else two that have asked each other
+// would both refuse.
 func (p *Purse) giveUp(now Instant) bool {
-	if !p.returning || p.need > 0 {
+	if !p.returning || p.need > 0 && p.recall.until == 0 {
 		return false
 	}
 	before := p.spendable(now)
 	p.trim(now, 0)
-	p.batch = p.spendable(now)
-	p.keeper.stats.returned.Add(before - p.batch)
+	p.batch = 0
+	p.recall.least = p.need
+	p.keeper.stats.returned.Add(before)
 	return true
 }
 

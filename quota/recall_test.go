@@ -3,6 +3,7 @@ package quota_test
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,6 +157,37 @@ func TestRecall_A35_NothingToRecall(t *testing.T) {
 		}
 		if n := r.keeper.Stats().Recalls; n != 0 {
 			t.Errorf("%d recalls, want none", n)
+		}
+	})
+}
+
+// Two replicas that ask each other for their last units at the same moment do not both
+// refuse: together they have enough for one.
+func TestRecall_Q38_TwoThatAskEachOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		boards := storetest.NewBoards(m, 3*time.Millisecond)
+		tm := terms(20)
+		tm.Rule.MaxShare = 10_000
+		a, b := talk(t, m, boards, "a", tm), talk(t, m, boards, "b", tm)
+		a.mustCharge(7)
+		b.mustCharge(10)
+		b.lock.Lock()
+		b.purse.Refund(b.at(), 4, 0)
+		b.lock.Unlock() // 3 and 4 of their leases of 10 are left, and none in the account
+		var both sync.WaitGroup
+		var admitted atomic.Int64
+		for _, r := range []*till{a, b} {
+			both.Go(func() {
+				if ok, _ := r.charge(5); ok {
+					admitted.Add(1)
+				}
+			})
+		}
+		both.Wait()
+		if n := admitted.Load(); n != 1 {
+			t.Errorf("%d of two requests for 5 units admitted, want one: 7 are left; account %+v", n, m.Account(key()))
 		}
 	})
 }
