@@ -71,6 +71,13 @@ func (a *attempt) linear() bool { return a.unknown || a.op.Seq == 0 }
 // fail ends the try. The next one reads anew.
 func (a *attempt) fail(err error) { a.err, a.seen = err, nil }
 
+// lose ends a try whose write may have landed.
+func (a *attempt) lose(err error) {
+	a.unknown = true
+	a.store.counters.unknown.Add(1)
+	a.fail(err)
+}
+
 // see takes in the account as it was read.
 func (a *attempt) see(kvs []*mvccpb.KeyValue, current bool) {
 	v := version{current: current}

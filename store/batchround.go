@@ -121,13 +121,42 @@ func (s *Accounts) failed(ctx context.Context, as []*attempt, err error) {
 		return
 	case noSpace(err) && slices.ContainsFunc(as, (*attempt).writes):
 		s.swap(ctx, where(as, (*attempt).reads))
-		as = where(as, (*attempt).writes)
+		s.recheck(ctx, where(as, (*attempt).writes), err)
+		return
 	}
 	for _, a := range as {
 		if a.t.writes && !definite(err) {
-			a.unknown = true
-			s.counters.unknown.Add(1)
+			a.lose(err)
+			continue
 		}
 		a.fail(err)
+	}
+}
+
+// recheck finds out what became of as, which etcd answered with noSpace: the transaction
+// that fills the database is applied and gets the same answer as those that are refused
+// after it. None is applied later.
+func (s *Accounts) recheck(ctx context.Context, as []*attempt, noSpace error) {
+	gets := make([]clientv3.Op, 0, len(as))
+	for _, a := range as {
+		gets = append(gets, clientv3.OpGet(a.key))
+	}
+	found, err := s.fetch(ctx, gets)
+	for i, a := range as {
+		if err != nil {
+			a.lose(err)
+			continue
+		}
+		was := a.seen.revision
+		a.see(found[i], true)
+		switch {
+		case !a.open(): // cannot be read, and so was moved by somebody else
+			a.lose(a.err)
+		case replayed(a.seen.account, a.op): // the next round answers
+		case a.seen.revision != was: // applied and folded away, or by somebody else
+			a.lose(noSpace)
+		default:
+			a.fail(noSpace)
+		}
 	}
 }

@@ -120,12 +120,15 @@ func (f *fleet) apply(b *batch) {
 		*f = *newFleet()
 		f.newest, f.changed = b.revision, true
 	}
+	told := f.newest // changes of a batch are in no order
 	for i := range b.changes {
-		f.change(&b.changes[i], b.full)
+		f.change(&b.changes[i], b.full, told)
 	}
 }
 
-func (f *fleet) change(c *change, full bool) {
+// change takes over one change. Of replicas, what a batch that is not full says up to
+// the revision told is known already.
+func (f *fleet) change(c *change, full bool, told int64) {
 	if c.key == MinimumKey && (full || c.revision > f.minimum.revision) {
 		f.minimum, f.changed = decodeMinimum(c.value(), c.revision), true
 		if c.deleted() {
@@ -134,7 +137,7 @@ func (f *fleet) change(c *change, full bool) {
 		return
 	}
 	escaped, isReplica := strings.CutPrefix(c.key, ReplicasPrefix)
-	if !isReplica || !full && c.revision <= f.newest {
+	if !isReplica || !full && c.revision <= told {
 		return // a transaction has told already
 	}
 	f.newest, f.changed = max(f.newest, c.revision), true

@@ -98,6 +98,35 @@ func TestGate_S24_S25_ADocumentWaitsForTheLastOldReplica(t *testing.T) {
 	}
 }
 
+// S24: whoever registers or leaves in one batch with others is seen, in whatever order
+// the batch tells of them.
+func TestGate_S24_ReplicasThatComeTogether(t *testing.T) {
+	t.Parallel()
+	c := ownServer(t).Client()
+	put(t, c, store.DocumentKey(plan.KindPlan, "pro"), planText("pro", 100))
+	r := startDocuments(t, c, zerolog.Nop())
+	r.until("the plan of level 1", hasAmount("pro", 100))
+	come := []clientv3.Op{clientv3.OpPut(store.ReplicaKey("new"), `{"version": "1.5.0", "feature_level": 2}`)}
+	gone := []clientv3.Op{clientv3.OpDelete(store.ReplicaKey("new"))}
+	for i := range 8 {
+		id := fmt.Sprintf("old-%d", i)
+		come = append(come, clientv3.OpPut(store.ReplicaKey(id), `{"version": "1.4.0", "feature_level": 1}`))
+		gone = append(gone, clientv3.OpDelete(store.ReplicaKey(id)))
+	}
+	if _, err := c.Txn(t.Context()).Then(come...).Commit(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, c, store.DocumentKey(plan.KindPlan, "pro"), newPlanText("pro", 200))
+	r.untilRejected(1)
+	if got := r.problem(); !strings.Contains(got, "replica old-0 (version 1.4.0) has 1: upgrade it first, and 7 more") {
+		t.Errorf("of 8 old replicas it says %s", got)
+	}
+	if _, err := c.Txn(t.Context()).Then(gone...).Commit(); err != nil {
+		t.Fatal(err)
+	}
+	r.until("in force", hasAmount("pro", 200))
+}
+
 // S24: a release candidate counts as its version; who says nothing that can be read is
 // taken for too old.
 func TestGate_S24_WhoCountsAsOld(t *testing.T) {

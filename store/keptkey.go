@@ -56,12 +56,36 @@ func (k *keptKey) keepAlive(ctx context.Context) error {
 	})
 }
 
-// exists tells whether the key exists.
+// exists tells whether the key exists. One that a late request of an earlier create has
+// put under another lease is put under its own again: nobody keeps the other one alive.
 func (k *keptKey) exists(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r, err := get(ctx, k.cluster, k.key, clientv3.WithCountOnly())
-	return err == nil && r.Count > 0, err
+	for range 2 {
+		r, err := get(ctx, k.cluster, k.key) // keys alone come without their leases
+		switch {
+		case err != nil || len(r.Kvs) == 0:
+			return false, err
+		case clientv3.LeaseID(r.Kvs[0].Lease) == k.lease:
+			return true, nil
+		}
+		if err := k.takeBack(ctx, r.Kvs[0].ModRevision); err != nil {
+			return false, err
+		}
+	}
+	return true, nil // it was when it was seen last
+}
+
+// takeBack puts the key under its lease if it is at revision. One that is gone must not
+// come back: its holder may have been folded away.
+func (k *keptKey) takeBack(ctx context.Context, revision int64) error {
+	_, err := txn(ctx, k.cluster,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(k.key), "=", revision)},
+		[]clientv3.Op{clientv3.OpPut(k.key, k.value(), clientv3.WithLease(k.lease))}, nil)
+	if err != nil {
+		return fmt.Errorf("put %s under its lease: %w", k.key, err)
+	}
+	return nil
 }
 
 // missing tells whether the key certainly does not exist.

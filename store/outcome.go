@@ -87,7 +87,8 @@ func divides(err error) bool {
 // overloaded tells whether etcd takes no requests at the moment, this one included.
 func overloaded(err error) bool { return errors.Is(err, rpctypes.ErrTooManyRequests) }
 
-// noSpace tells whether etcd takes no writes: its database is full.
+// noSpace tells whether etcd takes no writes: its database is full. The write that filled
+// it gets this answer, too, so that of a write it is not definite: [Accounts.recheck].
 func noSpace(err error) bool { return errors.Is(err, rpctypes.ErrNoSpace) }
 
 // asNotApplied makes a definite error of etcd one that callers branch on.

@@ -122,6 +122,14 @@ func (q *queue) drain() (batch, error) {
 	return b, q.err
 }
 
+// newest returns the highest revision that the store has told of: it may be far beyond
+// those of its changes, and a store that is behind it is an older state.
+func (q *queue) newest() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Max(q.seen)
+}
+
 // silentFor tells whether one of the watches has said nothing for d.
 func (q *queue) silentFor(d time.Duration) bool {
 	q.mu.Lock()

@@ -158,7 +158,9 @@ func TestRestore_PursesAreClosed(t *testing.T) {
 	members := store.NewMembers(store.ClusterOf(c), "a")
 	accounts := store.NewAccounts(c)
 	w := &whole{t: t}
-	w.keeper = quota.NewKeeper(quota.KeeperConfig{Store: accounts, Now: time.Now}, members.Incarnation())
+	w.keeper = quota.NewKeeper(quota.KeeperConfig{
+		Store: accounts, Now: time.Now, Gone: func(string) { members.Check() },
+	}, members.Incarnation())
 	w.decider = authz.New(authz.Config{Keeper: w.keeper, Now: time.Now, MaxTenants: 100})
 	members.OnIncarnation = w.keeper.SetHolder
 	ctx, cancel := context.WithCancel(t.Context())

@@ -81,8 +81,9 @@ type watcher struct {
 	progress, silence, relist time.Duration
 
 	// Owned by run.
-	last header
-	on   *endpoint // that the watches are open on
+	last      header
+	on        *endpoint       // that the watches are open on
+	suspected <-chan struct{} // closed when on has been silent since
 
 	mu      sync.Mutex
 	contact time.Time // guarded by mu: when etcd last said something
@@ -134,6 +135,7 @@ func (w *watcher) round(ctx context.Context, handle func(batch) error) error {
 	w.last = h
 	w.setUp(true, nil)
 	q := newQueue(h, len(w.spans))
+	defer func() { w.last.revision = max(w.last.revision, q.newest()) }()
 	// Watching begins before the first batch is handled, which may take long.
 	ctx, cancel := context.WithCancel(w.streamContext(ctx))
 	var wg sync.WaitGroup
@@ -158,6 +160,7 @@ func (w *watcher) round(ctx context.Context, handle func(batch) error) error {
 // stream's context keeps it apart.
 func (w *watcher) open() (clientv3.Watcher, func()) {
 	w.on = w.cluster.choose()
+	w.suspected = w.cluster.suspected(w.on) // the first batch may take long to handle
 	if w.on.client.ActiveConnection() == nil {
 		return w.on.client.Watcher, func() {}
 	}
@@ -220,7 +223,7 @@ func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, 
 	defer end.Stop()
 	late := time.NewTimer(maxHold)
 	defer late.Stop()
-	suspected := w.cluster.suspected(w.on)
+	suspected := w.suspected
 	var doubt <-chan time.Time
 	for {
 		var err error

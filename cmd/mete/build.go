@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"time"
 
@@ -43,6 +44,7 @@ type mete struct {
 	journal  *journal.Journal // nil: none
 	orphans  []quota.Orphan
 	recovery *quota.Recovery
+	settled  []string // holders whose orphans are; owned by recover
 
 	documents *store.Documents
 	accounts  *store.Accounts
@@ -154,7 +156,7 @@ func (m *mete) batching(found store.Batching) store.Batching {
 }
 
 // assemble makes the parts that decide. None of them runs yet.
-func (m *mete) assemble(ctx context.Context, _ process) error {
+func (m *mete) assemble(context.Context, process) error {
 	m.documents = store.NewDocuments(m.etcd)
 	m.documents.Log = m.log
 	m.members = store.NewMembers(m.etcd, m.cfg.Name)
@@ -176,7 +178,7 @@ func (m *mete) assemble(ctx context.Context, _ process) error {
 	m.sweeper.Log = m.log
 	m.recovery = quota.NewRecovery(quota.RecoveryConfig{
 		Store: accounts, Now: time.Now,
-		Settled: func(holders []string) { m.recovered(ctx, holders) },
+		Settled: func(holders []string) { m.settled = holders },
 	}, m.orphans)
 	m.decider = authz.New(authz.Config{
 		Keeper: m.keeper, Now: time.Now, MaxTenants: m.cfg.MaxTenants,
@@ -224,6 +226,9 @@ func (m *mete) run(ctx context.Context, _ process) error {
 	}
 	m.parts.start(ctx, "sweep", m.sweeper.Run)
 	m.parts.start(ctx, "recovery", m.recover)
+	if m.journal != nil {
+		m.parts.start(ctx, "journal's troubles", m.tellTrouble)
+	}
 	m.parts.start(ctx, "keeper", m.runKeeper)
 	m.parts.start(ctx, "admin listener", func(ctx context.Context) error {
 		secure := m.secure.listenerConfig("h2", "http/1.1")
@@ -265,7 +270,8 @@ func (m *mete) runKeeper(ctx context.Context) error {
 	defer cancel()
 	err := m.keeper.Settle(ctx)
 	if err != nil && m.journal != nil {
-		m.members.Owe() // the next start reports it
+		m.members.Owe()
+		err = fmt.Errorf("%w; what they have used is in the journal: a start with the same data-dir and journal within 10 min reports it", err)
 	}
 	return err
 }

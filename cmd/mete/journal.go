@@ -30,11 +30,12 @@ func (m *mete) openJournal(ctx context.Context, _ process) (err error) {
 	}
 	m.orphans = left.Orphans
 	for _, problem := range left.Problems {
-		m.log.Error().Err(problem).Msg("a file of the journal is left alone; what it remembers is not reported")
+		m.log.Error().Err(problem).Msg("a file of the journal cannot be read, or not whole")
 	}
 	if left.Damaged > 0 {
 		m.log.Warn().Int("entries", left.Damaged).Msg("damaged entries of the journal are passed over")
 	}
+	m.tellRoom()
 	m.parts.atStop(ctx, "journal", m.journal.Close)
 	return nil
 }
@@ -60,6 +61,7 @@ func (m *mete) recover(ctx context.Context) error {
 		m.log.Warn().Err(err).Msg("stopped before all was reported")
 		return nil
 	}
+	m.recovered(ctx)
 	if len(m.orphans) > 0 {
 		s := m.recovery.Stats()
 		m.log.Info().Int64("reported", s.Reported).Int64("lost", s.Lost).Int64("dropped", s.Dropped).
@@ -71,14 +73,38 @@ func (m *mete) recover(ctx context.Context) error {
 
 // recovered lets the journal forget, then the others: in the other order a kill in
 // between would make what is reported look lost.
-func (m *mete) recovered(ctx context.Context, holders []string) {
+func (m *mete) recovered(ctx context.Context) {
 	if err := m.journal.Settled(); err != nil {
 		m.log.Warn().Err(err).Msg("files of the journal that are settled could not be removed")
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, dismissFor)
 	defer cancel()
-	if err := store.Dismiss(ctx, m.etcd, holders...); err != nil {
+	if err := store.Dismiss(ctx, m.etcd, m.settled...); err != nil {
 		m.log.Warn().Err(err).Msg("keys of a killed process stay until they run out")
+	}
+}
+
+// troubleLook is how often it is looked whether something keeps the journal from its
+// work.
+const troubleLook = time.Minute
+
+// tellTrouble tells what keeps the journal from its work: nothing else would be heard
+// of it.
+func (m *mete) tellTrouble(ctx context.Context) error {
+	for pause(ctx, troubleLook) {
+		if s := m.recovery.Stats(); s.Left > 0 && s.Err != nil {
+			m.log.Warn().Err(s.Err).Int("accounts", s.Left).Int64("failed", s.Failed).
+				Msg("what killed processes had used is not reported yet; trying again")
+		}
+		m.tellRoom()
+	}
+	return ctx.Err()
+}
+
+func (m *mete) tellRoom() {
+	if s := m.journal.Stats(); s.Err != nil {
+		m.log.Warn().Err(s.Err).Int64("purses", s.WithoutRoom).
+			Msg("the journal has no room: what purses without it have used is lost if this process is killed")
 	}
 }

@@ -102,7 +102,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err := unix.Flock(fd(f), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("the journal in %s is in use by another process: stop it, or choose another data directory", dir)
+			return nil, fmt.Errorf("the journal in %s is in use by another process: stop it, or choose another data-dir or journal", dir)
 		}
 		return nil, fmt.Errorf("lock the journal directory %s: %w", dir, err)
 	}

@@ -142,6 +142,32 @@ func TestJournal_A47_OldFilesStayUntilTheyAreSettled(t *testing.T) {
 	}
 }
 
+// A process that is killed again and again while etcd is away does not fill the disk
+// with files that remember nothing.
+func TestOpen_FilesThatRememberNothingGoAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := killed(t, dir)
+	for range 3 {
+		j, orphans := open(t, dir)
+		if got := files(t, dir); len(orphans) != 3 || len(got) != 2 {
+			t.Fatalf("%d orphans in %v; want 3, in the first file, and a new one", len(orphans), got)
+		}
+		mine := filepath.Join(dir, files(t, dir)[1])
+		b, err := os.ReadFile(mine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed(t, j)
+		if err := os.WriteFile(mine, b, 0o600); err != nil { // as a kill leaves it
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("what remembers something: %v", err)
+	}
+}
+
 func TestJournal_ACleanStopLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -51,7 +51,11 @@ func (j *Journal) readOld() (Left, error) {
 			continue
 		}
 		j.next = max(j.next, number+1)
-		if left.add(path, j.boot) {
+		ours, empty := left.add(path, j.boot)
+		if empty && os.Remove(path) == nil {
+			continue // or a mete that is killed again and again, without etcd, fills the disk
+		}
+		if ours {
 			j.old = append(j.old, path)
 		}
 	}
@@ -68,12 +72,13 @@ func numberOf(name string) (uint64, bool) {
 	return n, err == nil
 }
 
-// add reads a file. It tells whether the file is to be removed once it is settled.
-func (l *Left) add(path, boot string) (ours bool) {
+// add reads a file. It tells whether the file is to be removed once it is settled, and
+// whether it certainly remembers nothing.
+func (l *Left) add(path, boot string) (ours, empty bool) {
 	b, err := load(path)
 	if err != nil {
 		l.Problems = append(l.Problems, fmt.Errorf("read the journal file: %w; what it remembers is not reported", err))
-		return false
+		return false, false
 	}
 	orphans, damaged, err := parse(b, boot)
 	for i := range orphans {
@@ -83,7 +88,8 @@ func (l *Left) add(path, boot string) (ours bool) {
 	if err != nil {
 		l.Problems = append(l.Problems, fmt.Errorf("journal file %s %w", path, err))
 	}
-	return !errors.Is(err, errForeign) && !errors.Is(err, errVersion)
+	ours = !errors.Is(err, errForeign) && !errors.Is(err, errVersion)
+	return ours, err == nil && damaged == 0 && len(orphans) == 0
 }
 
 // load reads as much of a file as its header says it has.
