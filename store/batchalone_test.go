@@ -13,7 +13,7 @@ import (
 	"github.com/meteproject/mete/store/storetest"
 )
 
-// A counted Doer holds every request until enough others are under way, or for a while.
+// A counted Doer holds every request until enough are under way, or its time is up.
 type counted struct {
 	store.Doer
 	enough  int64
@@ -33,7 +33,7 @@ func (c *counted) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, 
 	}
 	select {
 	case <-c.met:
-	case <-time.After(50 * time.Millisecond): // the request itself has 120 ms
+	case <-ctx.Done():
 	}
 	return c.Doer.Do(ctx, op)
 }
@@ -41,8 +41,14 @@ func (c *counted) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, 
 // A replica that is alone has two transactions under way; among others it has one.
 func TestBatch_Q44_TwoAtATimeWhenAlone(t *testing.T) {
 	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	for _, alone := range []bool{true, false} {
-		c := &counted{Doer: newWire(nil), enough: 2, met: make(chan struct{})}
+		want := int64(1)
+		if alone {
+			want = 2
+		}
+		c := &counted{Doer: newWire(nil), enough: want, met: make(chan struct{})}
 		accounts := store.NewAccounts(c)
 		accounts.Liable = func(string) bool { return true }
 		accounts.Alone = func() bool { return alone }
@@ -50,16 +56,12 @@ func TestBatch_Q44_TwoAtATimeWhenAlone(t *testing.T) {
 		var all sync.WaitGroup
 		for _, op := range asks(t, 256) {
 			all.Go(func() {
-				if r, err := accounts.Apply(t.Context(), op); err != nil || r != granted() {
+				if r, err := accounts.Apply(ctx, op); err != nil || r != granted() {
 					t.Errorf("got %+v, %v", r, err)
 				}
 			})
 		}
 		all.Wait()
-		want := int64(1)
-		if alone {
-			want = 2
-		}
 		if n := c.highest.Load(); n != want {
 			t.Errorf("alone %v: %d transactions at a time, want %d", alone, n, want)
 		}

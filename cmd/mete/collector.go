@@ -90,8 +90,8 @@ type collector struct {
 	decisions, unavailable, refusals, undecided, evicted, overshoot, leases, leaseUnits, purses, rejected, notAfter *prometheus.Desc
 	storeUp, revision, tenants, replicas                                                                            *prometheus.Desc
 
-	leased, bound, pending, letOn, dropped, recalls, returned      *prometheus.Desc
-	storeOps, batched, failovers, quarantined, swept, journalCells *prometheus.Desc
+	leased, bound, pending, letOn, dropped, recalls, returned                    *prometheus.Desc
+	storeOps, batched, failovers, quarantined, swept, journalCells, unremembered *prometheus.Desc
 }
 
 func newCollector(read func() readings) *collector {
@@ -128,7 +128,8 @@ func newCollector(read func() readings) *collector {
 		failovers:    desc("store_failovers_total", "Times that another endpoint of etcd became the preferred one."),
 		quarantined:  desc("store_quarantined_endpoints", "Endpoints of etcd that are avoided because they did not answer."),
 		swept:        desc("reclaimed_units_total", "Units that a sweep took back from replicas that are gone."),
-		journalCells: desc("journal_cells", "Purses by whether the journal remembers them.", "state"),
+		journalCells: desc("journal_cells", "Purses whose use the journal remembers now."),
+		unremembered: desc("journal_unremembered_purses_total", "Purses that the journal had no room for: a kill loses what they have not reported."),
 	}
 }
 
@@ -138,7 +139,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		c.decisions, c.unavailable, c.refusals, c.undecided, c.evicted, c.overshoot, c.leases, c.leaseUnits, c.purses, c.rejected, c.notAfter,
 		c.storeUp, c.revision, c.tenants, c.replicas,
 		c.leased, c.bound, c.pending, c.letOn, c.dropped, c.recalls, c.returned,
-		c.storeOps, c.batched, c.failovers, c.quarantined, c.swept, c.journalCells,
+		c.storeOps, c.batched, c.failovers, c.quarantined, c.swept, c.journalCells, c.unremembered,
 	} {
 		ch <- d
 	}
@@ -210,8 +211,8 @@ func (c *collector) collectLeases(s sink, r readings) {
 	s.counter(c.dropped, r.Decider.Uncounted, "full")
 	s.counter(c.recalls, r.Keeper.Recalls)
 	s.counter(c.returned, r.Keeper.ReturnedUnits)
-	s.gauge(c.journalCells, float64(r.Journal.Cells), "open")
-	s.gauge(c.journalCells, float64(r.Journal.WithoutRoom), "without_room")
+	s.gauge(c.journalCells, float64(r.Journal.Cells))
+	s.counter(c.unremembered, r.Journal.WithoutRoom)
 }
 
 // collectStore tells what etcd is asked.
