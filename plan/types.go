@@ -61,9 +61,13 @@ type App struct {
 
 	Units    []Unit // units beside "requests"
 	Identity Identity
-	Defaults Defaults
-	Headers  Headers
-	Refusal  Refusal
+	Count    Count
+	// Attribution is a request header, in lower case, whose value usage is
+	// attributed to besides the tenant, such as a pipeline's id (C59); "": none.
+	Attribution string
+	Defaults    Defaults
+	Headers     Headers
+	Refusal     Refusal
 }
 
 // DefaultUnit is the unit of a limit that names none.
@@ -78,6 +82,44 @@ type Unit struct {
 	Registered string
 }
 
+// Count tells which requests cost once it is known how they ended. Those that do not
+// give everything back. Decoding fills in the default, the preset "answered".
+type Count struct {
+	// Statuses are the HTTP statuses that cost, of responses that are not gRPC's:
+	// 2xx, 3xx but 304, and 101 unless written.
+	Statuses StatusSet
+	// GRPCStatuses are the gRPC statuses that cost, a bit each: OK unless written.
+	GRPCStatuses uint32
+	// Aborted says that a request which the caller left before a response began
+	// costs if the upstream had seen it (A12). False unless written (A11).
+	Aborted bool
+	// Unfinished says that a response which began and broke off costs by its
+	// status. True unless written; the preset "completed" has false (C15).
+	Unfinished bool
+	// Replays says that an answer which the upstream marks as a replay costs like
+	// any other. False unless written (C16).
+	Replays bool
+	// ReplayHeader is the response header that marks a replay if its value is
+	// "true", in lower case: "idempotency-replayed" unless written.
+	ReplayHeader string
+}
+
+// A StatusSet is a set of HTTP statuses from 100 to 599.
+type StatusSet [10]uint64
+
+// Has tells whether status is in s.
+func (s *StatusSet) Has(status int) bool {
+	return status >= 100 && status <= 599 && s[status>>6]&(1<<(status&63)) != 0
+}
+
+// Add puts status, from 100 to 599, into s.
+func (s *StatusSet) Add(status int) { s[status>>6] |= 1 << (status & 63) }
+
+// HasGRPC tells whether a gRPC status costs.
+func (c *Count) HasGRPC(status int) bool {
+	return status >= 0 && status < 32 && c.GRPCStatuses&(1<<status) != 0
+}
+
 // Identity tells how an app learns who calls.
 type Identity struct {
 	// Tenant and Principal are tried in order; the first source that is
@@ -88,12 +130,31 @@ type Identity struct {
 	// that nobody declared and no default plan covers. Deny is the default.
 	WithoutTenant Choice
 	Classes       []Class // first match wins
+	SignedHeaders []SignedHeader
+}
+
+// A SignedHeader is a request header by which a service tells that it calls on behalf
+// of a user whose own call was counted already: a token that it has signed (C8, C9).
+type SignedHeader struct {
+	Name    string // in lower case
+	Callers []SigningCaller
+}
+
+// A SigningCaller is a service whose tokens are honoured.
+type SigningCaller struct {
+	Name string // the token's "iss"
+	// Keys are the Ed25519 public keys that its tokens may be signed with, so that
+	// one can be replaced by another.
+	Keys [][]byte
+	// PeerSPIFFE must match the principal of the connection's client certificate;
+	// "": no condition.
+	PeerSPIFFE string
 }
 
 // A SourceKind tells where a value comes from.
 type SourceKind int
 
-// The sources of an identity.
+// The sources of an identity, and after them those of a number of used units.
 const (
 	SourceNone             SourceKind = iota
 	SourceAPIKey                      // a request header that holds an API key; for "authorization" the Bearer token
@@ -102,6 +163,10 @@ const (
 	SourceMetadata                    // "namespace:path" in Envoy's request metadata
 	SourcePeerSPIFFE                  // the principal of the client certificate, matched by a pattern
 	SourceContextExtension            // a context extension of the Envoy route
+
+	SourceResponseHeader  // a header of the response
+	SourceResponseTrailer // a trailer of the response
+	SourceReport          // what the app reports by QuotaService.Settle
 )
 
 // A Source is one place that a value may come from.
@@ -123,6 +188,11 @@ type Class struct {
 	CredentialPrefix []string
 	JWTClaimPresent  []string // path of the claim; nil: no condition
 	PeerSPIFFE       string   // pattern; "": no condition
+	SignedHeader     string   // a SignedHeader's name whose token must hold; "": no condition
+
+	// StillSpends are units that requests of this class spend, and are refused for,
+	// although it is free (C11).
+	StillSpends []string
 
 	Meter  bool // false: its requests cost nothing
 	Check  bool // false: its requests are never refused
@@ -369,6 +439,7 @@ type Routes struct {
 // A Rule is one entry of Routes.
 type Rule struct {
 	Name       string
+	Hosts      []string // nil: all; exact or with a leading "*."
 	Methods    []string // nil: all
 	Path       string   // exact, "{name}" segments match one segment
 	PathPrefix string   // whole segments
@@ -381,11 +452,30 @@ type Rule struct {
 	Units  []Reserve
 }
 
-// A Reserve is what a route takes of a unit beside requests.
+// A Reserve is what a route takes of a unit before the request runs, and how it is
+// found out how many were used.
 type Reserve struct {
 	Unit   string
 	Amount int64
+	// Max is the most that one request is expected to use; 0: unknown. More counts
+	// in full and is counted as under-reserved (A40, A42).
+	Max int64
+	// Use are the places where the number of used units is looked for; the first
+	// that has one wins. Nil: what was reserved is what is used.
+	Use []Source
+	// Unreported is what a request that costs has used if no place tells.
+	Unreported Unreported
 }
+
+// Unreported is what counts as used where Use finds no number.
+type Unreported int
+
+// The ways to count what nobody has reported.
+const (
+	UnreportedReserve Unreported = iota // what was reserved
+	UnreportedWeight                    // the route's weight
+	UnreportedZero
+)
 
 // A Tenant is a node of the tree of those who pay.
 type Tenant struct {

@@ -1,0 +1,56 @@
+package authz
+
+import "time"
+
+// An Ending is how an admitted request went, as Envoy's access log tells.
+type Ending struct {
+	// Status is the HTTP status that the caller was sent; 0: none.
+	Status int
+	// GRPC is the gRPC status of the response, from its headers or its trailers; -1
+	// if it has none.
+	GRPC int
+	// Unfinished says that the response began and broke off.
+	Unfinished bool
+	// Reached says that the upstream has seen some of the request.
+	Reached bool
+	// Duration is how long the request took; 0: unknown.
+	Duration time.Duration
+	// Response has what the upstream answered. Nil: nothing is known of it.
+	Response Response
+}
+
+// A Response is what is known of an upstream's answer.
+type Response interface {
+	// Header and Trailer return the first value of a field, by its lower-case name.
+	Header(name string) (value string, ok bool)
+	Trailer(name string) (value string, ok bool)
+	Metadata // what Envoy's filters have left of the request
+}
+
+// A Settled is what became of a settlement.
+type Settled int
+
+// What becomes of settlements. Only the first four have changed anything.
+const (
+	SettledAsReserved Settled = iota + 1 // the reservation was what is used
+	SettledMore                          // more was used than reserved
+	SettledLess                          // less was used than reserved
+	SettledFree                          // the request does not cost: all was given back
+	SettledBefore                        // a repeat: nothing is changed
+	SettledLate                          // so late that nobody can tell whether it is a repeat
+	SettledForged                        // the reservation is none of ours, or was altered
+	SettledMalformed                     // the reservation or its use cannot be read
+	SettledElsewhere                     // it was passed on to the replica that decided
+	SettledDropped                       // it could not be passed on: what was reserved is what is used
+)
+
+// Word returns the word for s in metrics.
+func (s Settled) Word() string {
+	words := [...]string{
+		"unknown", "as_reserved", "more", "less", "free", "repeated", "late", "forged", "malformed", "elsewhere", "dropped",
+	}
+	if s < 0 || int(s) >= len(words) {
+		return words[0]
+	}
+	return words[s]
+}
