@@ -18,6 +18,10 @@ type attempt struct {
 	at     quota.Instant
 	minute time.Time
 
+	// extend, if not nil, are the units that are asked for beside what the request has
+	// reserved before, by unit.
+	extend map[string]int64
+
 	impatient bool          // the caller gives no more time
 	waited    time.Duration // for leases
 
@@ -63,7 +67,7 @@ func (a *attempt) examine() {
 			if l.Kind != plan.Rate || l.Unlimited || !l.Charged {
 				continue
 			}
-			if units := a.cost.units(l); units > 0 && !s.slots[j].bucket.Has(a.at.Mono, a.wanted(units)) {
+			if units := a.units(l); units > 0 && !s.slots[j].bucket.Has(a.at.Mono, a.wanted(units)) {
 				a.refused = true
 			}
 		}
@@ -75,11 +79,22 @@ func (a *attempt) examine() {
 			if l.Kind != plan.Quota || !l.Charged {
 				continue
 			}
-			if units := a.cost.units(l); units > 0 {
+			if units := a.units(l); units > 0 {
 				a.examineQuota(s, l, s.slots[j], units)
 			}
 		}
 	}
+}
+
+// units returns what the request takes of l; 0 if l is not concerned.
+func (a *attempt) units(l *plan.EffectiveLimit) int64 {
+	if a.extend == nil {
+		return a.cost.units(l)
+	}
+	if l.Kind != plan.Quota || !spends(l.Classes, a.cost.class) {
+		return 0 // a rate limit is about when, and the request has begun
+	}
+	return a.extend[l.Unit]
 }
 
 // wanted returns how much must be there: a dry request asks for anything at all.
@@ -152,7 +167,7 @@ func (a *attempt) charge(dec *Decision) {
 			if !l.Charged {
 				continue
 			}
-			units := a.cost.units(l)
+			units := a.units(l)
 			switch {
 			case units == 0 || l.Kind == plan.Rate && l.Unlimited:
 			case l.Kind == plan.Rate && a.cost.check:
@@ -161,7 +176,7 @@ func (a *attempt) charge(dec *Decision) {
 			case l.Kind == plan.Quota:
 				purse := s.slots[j].purse
 				uncovered := purse.Charge(a.at, units)
-				dec.charges = append(dec.charges, charge{node: s.node, purse: purse, n: units, uncovered: uncovered})
+				dec.charges = append(dec.charges, charge{node: s.node, purse: purse, unit: l.Unit, n: units, uncovered: uncovered})
 				switch {
 				case uncovered == 0 || s.slots[j].terms.Counts:
 				case !a.cost.check: // it has reserved nothing
@@ -181,7 +196,7 @@ func (a *attempt) describe(dec *Decision, refused bool) {
 		s := &a.path.steps[i]
 		for j := range s.terms.Limits {
 			l := &s.terms.Limits[j]
-			units := a.cost.units(l)
+			units := a.units(l)
 			if !l.Charged || units == 0 || l.Unlimited {
 				continue
 			}

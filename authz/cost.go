@@ -22,7 +22,7 @@ func price(snap *plan.Snapshot, app *plan.App, req *Request, c *caller) cost {
 	if req.Route != "" {
 		p.rule = snap.RouteByName(app.Name, req.Route)
 	} else if req.Path != "" {
-		p.rule = snap.Route(app.Name, req.Method, req.Path)
+		p.rule = snap.Route(app.Name, req.Host, req.Method, req.Path)
 	}
 	if p.rule != nil {
 		p.meter, p.check = p.rule.Meter, p.rule.Check

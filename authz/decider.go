@@ -3,6 +3,7 @@ package authz
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,11 @@ type Config struct {
 	MaxTenants int
 	// Waited is told how long a request waited for a lease. May be nil.
 	Waited func(time.Duration)
+	// Process names this process among all replicas, for ever: 64 random bits.
+	Process uint64
+	// Used is told what quotas are charged and given back, in the order in which it
+	// happens to each request. Its argument ends with the call. May be nil.
+	Used func(*Use)
 }
 
 // A Decider decides requests. It is safe for concurrent use.
@@ -30,6 +36,14 @@ type Decider struct {
 	active  *active
 	current atomic.Pointer[current]
 	stats   *stats
+	process uint64
+	told    func(*Use)
+
+	seals        atomic.Pointer[seals]
+	numbers      numbers
+	heirs        heirs
+	open         openReservations
+	reservations sync.Pool // *Reservation
 }
 
 // New returns a Decider that has no documents yet: it answers NotReady.
@@ -43,6 +57,7 @@ func New(cfg Config) *Decider {
 	d := &Decider{
 		keeper: cfg.Keeper, now: cfg.Now, waited: cfg.Waited,
 		active: newActive(cfg.Keeper, cfg.MaxTenants), stats: newStats(),
+		process: cfg.Process, told: cfg.Used,
 	}
 	d.current.Store(&current{replicas: 1})
 	return d
@@ -84,9 +99,10 @@ func (d *Decider) Ready() bool { return d.current.Load().snapshot != nil }
 // for a lease at most as long as the keeper says, never past ctx's deadline, and
 // returns at once when ctx ends: then dec is Undecided and nothing is charged.
 func (d *Decider) Decide(ctx context.Context, now time.Time, req *Request, dec *Decision) {
-	dec.ID = NewID(now)
+	dec.ID = NewID(now).tagged(d.process)
 	d.decide(ctx, now, req, dec)
 	d.stats.count(dec)
+	d.tellCharges(now, dec)
 }
 
 func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *Decision) {
@@ -157,6 +173,10 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 	a := attempt{
 		d: d, cost: p, path: path, leaf: leaf, now: now, at: at, minute: minute(now, req.Start),
 		impatient: patience.over, waited: now.Sub(patience.since),
+	}
+	dec.rule, dec.hits, dec.minute, dec.leaf = p.rule, p.hits, a.minute, leaf.tenant
+	if app.Attribution != "" {
+		dec.attribution = attribution(req, app.Attribution)
 	}
 	done = a.run(dec)
 	return done, a.short, a.wait
@@ -238,9 +258,18 @@ func minute(now, start time.Time) time.Time {
 	return quota.EndOfMinute(start)
 }
 
-// GiveBack undoes what dec charged, for an answer that nobody will hear. A repeat
-// changes nothing.
+// GiveBack undoes what dec charged, for an answer that nobody will hear, and makes its
+// token void. A repeat changes nothing.
 func (d *Decider) GiveBack(now time.Time, dec *Decision) {
+	if dec.number > 0 {
+		if d.numbers.settle(dec.number, now) != 0 {
+			dec.charges = dec.charges[:0] // somebody has heard it after all
+			return
+		}
+		d.open.drop(dec.ID)
+		dec.number = 0
+	}
+	d.tellGivenBack(now, dec)
 	at := d.keeper.Instant(now)
 	for _, c := range dec.charges {
 		c.node.mu.Lock()
@@ -258,5 +287,7 @@ func (d *Decider) GiveBack(now time.Time, dec *Decision) {
 func (d *Decider) Stats() Stats {
 	s := d.stats.read()
 	s.Tenants, s.Evicted = d.active.count.Load(), d.active.drops.Load()
+	s.Sealed = int64(d.numbers.last.Load()) //nolint:gosec // nobody counts so far
+	s.Unsettled, s.Missing = d.numbers.open()
 	return s
 }

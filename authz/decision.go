@@ -104,6 +104,15 @@ type Decision struct {
 	UpgradeURL string
 
 	charges []charge // what GiveBack gives back
+
+	// For the reservation.
+	rule        *plan.Rule // nil: no rule matched
+	hits        int64
+	minute      time.Time // decides the windows
+	leaf        string    // the tenant whose path was charged
+	attribution string    // may point into the caller's buffer
+	replayKey   [16]byte
+	number      uint64 // of the reservation; 0: it was not sealed
 }
 
 // A LimitState is one limit as the request left it.
@@ -144,6 +153,7 @@ type charge struct {
 	node      *node
 	bucket    *slot        // of a rate
 	purse     *quota.Purse // of a quota
+	unit      string
 	n         int64
 	uncovered int64 // of n, that no lease covered
 }

@@ -1,14 +1,17 @@
 package authz
 
 import (
+	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
 // An ID is a decision's id: a ULID, which sorts by time.
 type ID [16]byte
 
-// NewID returns a fresh id for a decision at now.
+// NewID returns a fresh id for a decision at now. Its last 16 bits are by chance, too;
+// those of a Decider's ids are the last 16 bits of its process.
 func NewID(now time.Time) ID {
 	var id ID
 	ms := uint64(now.UnixMilli())
@@ -38,6 +41,51 @@ func (id ID) Append(dst []byte) []byte {
 		}
 	}
 	return dst
+}
+
+// Tag returns the last 16 bits of id.
+func (id ID) Tag() uint16 { return uint16(id[14])<<8 | uint16(id[15]) }
+
+// tagged returns id with a tag.
+func (id ID) tagged(process uint64) ID {
+	id[14], id[15] = byte(process>>8), byte(process)
+	return id
+}
+
+// ErrID is the error of a text that is no decision's id.
+var ErrID = errors.New("no id of a decision: want the 26 characters of x-quota-decision")
+
+// ParseID is the inverse of ID.String. Small letters are as good as capitals.
+func ParseID(s string) (ID, error) {
+	var id ID
+	if len(s) != 26 || digit(s[0]) > 7 {
+		return id, ErrID
+	}
+	bits, have, at := uint32(0), -2, 0 // the first character has 3 bits
+	for i := range len(s) {
+		d := digit(s[i])
+		if d > 31 {
+			return ID{}, ErrID
+		}
+		bits, have = bits<<5|uint32(d), have+5
+		if have >= 8 {
+			have -= 8
+			id[at] = byte(bits >> have)
+			at++
+		}
+	}
+	return id, nil
+}
+
+// digit returns the value of a character of a ULID; above 31: it is none.
+func digit(c byte) byte {
+	if c >= 'a' && c <= 'z' {
+		c -= 'a' - 'A'
+	}
+	if i := strings.IndexByte(crockford, c); i >= 0 {
+		return byte(i)
+	}
+	return 255
 }
 
 // String returns the 26 characters of id.

@@ -1,6 +1,14 @@
 package authz
 
-import "time"
+import (
+	"time"
+	"unsafe"
+
+	"github.com/meteproject/mete/plan"
+)
+
+// maxUnits is the most that one request can be charged or have used.
+const maxUnits = plan.MaxAmount
 
 // A Reservation is what an admitted request was charged, as its token tells: Envoy
 // carries the token from the answer to the access log.
@@ -10,10 +18,15 @@ type Reservation struct {
 	// there, from 1: together they tell a repeat.
 	Replica uint64
 	Number  uint64
+	Hits    int64 // what the costs of the route were multiplied by
 
 	App, Root, Class, Route, Principal, Attribution string
 
+	// Replay is the hash of the request's idempotency key; zero: it had none.
+	Replay  [16]byte
 	Charges []Charged
+
+	unescaped []byte
 }
 
 // A Charged is one quota that a request was charged to.
@@ -24,35 +37,101 @@ type Charged struct {
 	Uncovered         int64 // of Units, that no lease covered
 }
 
-// A Measured is what a request has used of each charge of its reservation, in the
-// order of the charges.
-type Measured struct {
-	Used []int64
-	Free bool // it does not cost
-	Long bool // it took longer than leases are liable for (A48)
+// Reset makes r the zero Reservation, keeping its memory.
+func (r *Reservation) Reset() {
+	*r = Reservation{Charges: r.Charges[:0], unescaped: r.unescaped[:0]}
 }
 
-// Seal appends the token of what dec and more, all of one app, were charged to quotas.
-// It appends nothing if that is nothing. A later GiveBack of dec makes it void.
-func (d *Decider) Seal(dst []byte, now time.Time, dec *Decision, more []Decision) []byte { return dst }
+// Seal appends the token of what dec and more, all of one app, were charged to quotas
+// at now. It appends nothing if that is nothing, or if there is no key yet. A later
+// GiveBack of them makes the token void; a second Seal makes another token, of which
+// one at most is to be used.
+func (d *Decider) Seal(dst []byte, now time.Time, dec *Decision, more []Decision) []byte {
+	keys := d.seals.Load()
+	charged := dec.charged()
+	for i := range more {
+		charged += more[i].charged()
+	}
+	switch {
+	case charged == 0:
+		return dst
+	case keys == nil:
+		d.stats.unsealed.Add(1)
+		return dst
+	}
+	r, ok := d.reservations.Get().(*Reservation)
+	if !ok {
+		r = new(Reservation)
+	}
+	d.reserve(now, r, dec, more)
+	head := len(dst)
+	dst = append(dst, make([]byte, headSize)...)
+	dst = r.put(dst)
+	keys.sign.putSeal(dst[head:head+headSize], dst[head+headSize:])
+	r.Reset()
+	d.reservations.Put(r)
+	return dst
+}
+
+// charged returns how many charges of quotas dec has.
+func (dec *Decision) charged() (n int) {
+	for i := range dec.charges {
+		if dec.charges[i].purse != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// reserve numbers a reservation of dec and more, and fills r in.
+func (d *Decider) reserve(now time.Time, r *Reservation, dec *Decision, more []Decision) {
+	r.Decision, r.Replica, r.Number, r.Hits = dec.ID, d.process, d.numbers.take(now), dec.hits
+	r.App, r.Class, r.Route, r.Principal, r.Attribution = dec.App.Name, dec.Class, dec.Route, dec.Principal, dec.attribution
+	r.Replay = dec.replayKey
+	dec.number = r.Number
+	r.add(dec)
+	for i := range more {
+		r.add(&more[i])
+	}
+	if dec.reports() {
+		d.open.put(now, dec, r)
+	}
+}
+
+func (r *Reservation) add(dec *Decision) {
+	for i := range dec.charges {
+		c := &dec.charges[i]
+		if c.purse == nil {
+			continue
+		}
+		key := c.purse.Key()
+		r.Root = key.Root
+		r.Charges = append(r.Charges, Charged{
+			Node: key.Tenant, Limit: key.Limit, Unit: c.unit, Window: key.Window, Units: c.n, Uncovered: c.uncovered,
+		})
+	}
+}
 
 // Open reads a token into r, whose strings may point into it. It returns
 // SettledForged or SettledMalformed if it cannot be believed, else 0.
-func (d *Decider) Open(token string, r *Reservation) Settled { return 0 }
-
-// Measure finds out what a request has used, by how it ended.
-func (d *Decider) Measure(r *Reservation, e *Ending, m *Measured) {}
-
-// MeasureUnits is Measure where a number of units is all that is known of the end: they
-// are what was used of unit, or what of it is given back. An empty unit is the one that
-// the route measures, or else requests.
-func (d *Decider) MeasureUnits(r *Reservation, unit string, n int64, giveBack bool, m *Measured) Settled {
+func (d *Decider) Open(token string, r *Reservation) Settled {
+	r.Reset()
+	keys := d.seals.Load()
+	switch {
+	case len(token) <= headSize || len(token) > maxToken:
+		return SettledMalformed
+	case keys == nil:
+		return SettledForged
+	}
+	b := unsafe.Slice(unsafe.StringData(token), len(token)) // read only
+	if !keys.believes(b[:headSize], b[headSize:]) {
+		return SettledForged
+	}
+	if !r.read(token[headSize:]) {
+		return SettledMalformed
+	}
 	return 0
 }
 
 // Here tells whether this process has decided r.
-func (d *Decider) Here(r *Reservation) bool { return false }
-
-// Settle replaces what r reserved by what was measured, at most once. It is for the
-// process that decided, or, once that is gone, for the one that takes its place.
-func (d *Decider) Settle(now time.Time, r *Reservation, m *Measured) Settled { return 0 }
+func (d *Decider) Here(r *Reservation) bool { return r.Replica == d.process }

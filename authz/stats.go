@@ -13,18 +13,32 @@ type Stats struct {
 	Tenants   int64 // kept now
 	Evicted   int64
 	Uncounted int64 // requests decided by on_unavailable and not counted, for lack of room (C26)
+
+	Sealed    int64             // reservations that can be settled
+	Settled   map[Settled]int64 // settlements by what became of them
+	Unsettled int64             // reservations that are not settled now: their requests run, or no word of them has come
+	Missing   int64             // reservations of which no word has come and none is expected any more: what was reserved is what is used
+	Unsealed  int64             // admitted requests that can never be settled, for lack of a key
+	BadUnits  int64             // numbers of used units that were none
+	AboveMax  int64             // requests that used more than their route's max
 }
 
 // A RefusalKey tells which limit refused.
 type RefusalKey struct{ App, Plan, Limit string }
 
-const outcomes = int(NotReady) + 1
+const (
+	outcomes = int(NotReady) + 1
+	settleds = int(SettledDropped) + 1
+)
 
 type appCounts [outcomes]atomic.Int64
 
 type stats struct {
 	apps      sync.Map // name to *appCounts; read by every request
 	uncounted atomic.Int64
+
+	unsealed, badUnits, aboveMax atomic.Int64
+	settled                      [settleds]atomic.Int64
 
 	mu       sync.Mutex
 	refusals map[RefusalKey]int64
@@ -64,6 +78,13 @@ func (s *stats) read() Stats {
 		Decisions: make(map[string]map[Outcome]int64),
 		Refusals:  make(map[RefusalKey]int64, len(s.refusals)),
 		Uncounted: s.uncounted.Load(),
+		Settled:   make(map[Settled]int64), Unsealed: s.unsealed.Load(),
+		BadUnits: s.badUnits.Load(), AboveMax: s.aboveMax.Load(),
+	}
+	for i := range s.settled {
+		if n := s.settled[i].Load(); n > 0 {
+			out.Settled[Settled(i)] = n
+		}
 	}
 	s.apps.Range(func(name, counts any) bool {
 		by := make(map[Outcome]int64)

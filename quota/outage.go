@@ -23,6 +23,7 @@ type outage struct {
 // Whether it is the store tells.
 type excess struct {
 	reserved    int64 // more than what was reserved (A43)
+	long        int64 // the same, of a request that outlived what leases are liable for (A48)
 	unavailable int64 // that no lease covers, let on while the store was away (A49)
 	terms       int64 // spent from leases whose terms may have been over (A44)
 }
@@ -69,6 +70,7 @@ func (p *Purse) settleExcess(res Result) {
 		count *atomic.Int64
 	}{
 		{p.opOver.reserved, &p.keeper.stats.overdrawn},
+		{p.opOver.long, &p.keeper.stats.long},
 		{p.opOver.unavailable, &p.keeper.stats.unavailable},
 		{p.opOver.terms, &p.keeper.stats.terms},
 	} {
@@ -77,6 +79,7 @@ func (p *Purse) settleExcess(res Result) {
 		past -= units
 	}
 	p.over.reserved = max(0, p.over.reserved-p.opOver.reserved)
+	p.over.long = max(0, p.over.long-p.opOver.long)
 	p.over.unavailable = max(0, p.over.unavailable-p.opOver.unavailable)
 	p.over.terms = max(0, p.over.terms-p.opOver.terms)
 	p.opOver = excess{}
@@ -101,5 +104,5 @@ func (p *Purse) bound() int64 {
 	if p.op != nil {
 		asked = p.op.Want
 	}
-	return asked + max(p.held+p.over.unavailable+p.over.reserved, p.used-p.reported)
+	return asked + max(p.held+p.over.unavailable+p.over.reserved+p.over.long, p.used-p.reported)
 }

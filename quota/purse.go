@@ -245,6 +245,8 @@ func (p *Purse) Refund(now Instant, n, uncovered int64) {
 	p.takeBack(uncovered)
 	if i := len(p.lots) - 1; i >= 0 {
 		p.lots[i].left += n - uncovered
+	} else if p.refusal.set {
+		p.refusal.left = min(p.refusal.left+n, MaxUnits) // the next operation brings it there
 	}
 	if p.closing {
 		p.keeper.poke(p)

@@ -25,7 +25,7 @@ type KeeperStats struct {
 type keeperStats struct {
 	granted, refused, reported, stale, gone, failed, units, lost atomic.Int64
 
-	letOn, dropped, recalls, returned, overdrawn, unavailable, terms atomic.Int64
+	letOn, dropped, recalls, returned, overdrawn, long, unavailable, terms atomic.Int64
 }
 
 // count notes what became of op.
@@ -60,7 +60,7 @@ func (k *Keeper) Stats() KeeperStats {
 		LetOnUnits: k.stats.letOn.Load(), DroppedUnits: k.stats.dropped.Load(),
 		Recalls: k.stats.recalls.Load(), ReturnedUnits: k.stats.returned.Load(),
 		Overshoot: map[Cause]int64{
-			UnderReserved: k.stats.overdrawn.Load(), LongRequest: 0, // comes with settlement
+			UnderReserved: k.stats.overdrawn.Load(), LongRequest: k.stats.long.Load(),
 			TermsChange: k.stats.terms.Load(), UnavailableStore: k.stats.unavailable.Load(), ReplicaLost: k.stats.lost.Load(),
 		},
 	}

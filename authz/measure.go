@@ -1,0 +1,204 @@
+package authz
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/meteproject/mete/plan"
+)
+
+// A Measured is what a request has used of each charge of its reservation, in the
+// order of the charges.
+type Measured struct {
+	// Used are the units, 0 or more. Below 0: the app may report them, or has, to
+	// the process that decided; see Decider.Report.
+	Used []int64
+	Free bool // it does not cost
+	Long bool // it took longer than leases are liable for (A48)
+}
+
+// unreported stands in Measured.Used for a number that only a report can tell.
+const unreported = -1
+
+// longestLiable is how long a request may take before its replica's leases may be
+// settled without it.
+const longestLiable = 29 * time.Minute
+
+// Measure finds out what a request has used, by how it ended: nothing if it does not
+// cost by the app's count; else, of each unit, what the route's sources tell, or what
+// was reserved. The documents of now decide.
+func (d *Decider) Measure(r *Reservation, e *Ending, m *Measured) {
+	m.Used, m.Free, m.Long = m.Used[:0], false, e.Duration > longestLiable
+	snap := d.current.Load().snapshot
+	var app *plan.App
+	if snap != nil {
+		app = snap.App(r.App)
+	}
+	if app == nil { // deleted meanwhile: nobody knows better
+		for i := range r.Charges {
+			m.Used = append(m.Used, r.Charges[i].Units)
+		}
+		return
+	}
+	m.Free = !billable(&app.Count, e)
+	rule := snap.RouteByName(r.App, r.Route)
+	for i := range r.Charges {
+		m.Used = append(m.Used, d.used(rule, r, &r.Charges[i], e, m.Free))
+	}
+}
+
+// billable tells whether a request costs (A8, A9, A11, A12, C14, C15, C16).
+func billable(c *plan.Count, e *Ending) bool {
+	switch {
+	case e.Status == 0:
+		return c.Aborted && e.Reached
+	case !c.Replays && replayed(c, e.Response):
+		return false
+	case e.Unfinished && !c.Unfinished:
+		return false
+	case e.GRPC >= 0:
+		return c.HasGRPC(e.GRPC)
+	}
+	return c.Statuses.Has(e.Status)
+}
+
+func replayed(c *plan.Count, response Response) bool {
+	if response == nil || c.ReplayHeader == "" {
+		return false
+	}
+	value, _ := response.Header(c.ReplayHeader)
+	return strings.EqualFold(strings.TrimSpace(value), "true")
+}
+
+// reserveOf returns what rule says of a unit, or nil.
+func reserveOf(rule *plan.Rule, unit string) *plan.Reserve {
+	if rule == nil {
+		return nil
+	}
+	for i := range rule.Units {
+		if rule.Units[i].Unit == unit {
+			return &rule.Units[i]
+		}
+	}
+	return nil
+}
+
+// used returns what a request used of one charge.
+func (d *Decider) used(rule *plan.Rule, r *Reservation, c *Charged, e *Ending, free bool) int64 {
+	res := reserveOf(rule, c.Unit)
+	if free {
+		if reported(res) {
+			return unreported
+		}
+		return 0
+	}
+	if res == nil || res.Use == nil {
+		return c.Units
+	}
+	for i := range res.Use {
+		if n, ok := d.number(&res.Use[i], e.Response); ok {
+			if res.Max > 0 && n > res.Max {
+				d.stats.aboveMax.Add(1)
+			}
+			return n
+		}
+	}
+	if reported(res) {
+		return unreported
+	}
+	return assumed(rule, res, r, c)
+}
+
+// reported tells whether the app may report what was used.
+func reported(res *plan.Reserve) bool {
+	return res != nil && len(res.Use) > 0 && res.Use[len(res.Use)-1].Kind == plan.SourceReport
+}
+
+// assumed returns what counts as used where nobody has told.
+func assumed(rule *plan.Rule, res *plan.Reserve, r *Reservation, c *Charged) int64 {
+	switch res.Unreported {
+	case plan.UnreportedZero:
+		return 0
+	case plan.UnreportedWeight:
+		return times(rule.Weight, max(1, r.Hits))
+	case plan.UnreportedReserve:
+	}
+	return c.Units
+}
+
+// number returns the number that a source tells, if it tells one. What is no whole
+// number from 0 up is none (case C090), and is counted.
+func (d *Decider) number(s *plan.Source, response Response) (int64, bool) {
+	if response == nil {
+		return 0, false
+	}
+	var text string
+	var ok bool
+	switch s.Kind {
+	case plan.SourceResponseHeader:
+		text, ok = response.Header(s.Name)
+	case plan.SourceResponseTrailer:
+		text, ok = response.Trailer(s.Name)
+	case plan.SourceMetadata:
+		text, ok = response.Lookup(s.Name, s.Path)
+	case plan.SourceNone, plan.SourceAPIKey, plan.SourceRequestHeader, plan.SourceJWTClaim,
+		plan.SourcePeerSPIFFE, plan.SourceContextExtension, plan.SourceReport:
+	}
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+	if err != nil || n > maxUnits {
+		d.stats.badUnits.Add(1)
+		return 0, false
+	}
+	return int64(n), true
+}
+
+// MeasureUnits is Measure where a number of units is all that is known of the end: they
+// are what was used of unit, or what of it is given back. An empty unit is the one that
+// the route measures, or else requests. It returns SettledMalformed if the request was
+// charged nothing of that unit, or the number is below 0 or larger than any amount; else 0.
+func (d *Decider) MeasureUnits(r *Reservation, unit string, n int64, giveBack bool, m *Measured) Settled {
+	m.Used, m.Free, m.Long = m.Used[:0], false, false
+	if unit == "" {
+		unit = d.measuredUnit(r)
+	}
+	if n < 0 || n > maxUnits {
+		d.stats.badUnits.Add(1)
+		return SettledMalformed
+	}
+	found := false
+	for i := range r.Charges {
+		c := &r.Charges[i]
+		used := c.Units
+		switch {
+		case c.Unit != unit:
+		case giveBack:
+			found, used = true, max(0, c.Units-n)
+		default:
+			found, used = true, n
+		}
+		m.Used = append(m.Used, used)
+	}
+	if !found {
+		d.stats.badUnits.Add(1)
+		return SettledMalformed
+	}
+	return 0
+}
+
+// measuredUnit returns the first unit that r's route measures, or requests.
+func (d *Decider) measuredUnit(r *Reservation) string {
+	if snap := d.current.Load().snapshot; snap != nil {
+		if rule := snap.RouteByName(r.App, r.Route); rule != nil {
+			for i := range rule.Units {
+				if rule.Units[i].Use != nil {
+					return rule.Units[i].Unit
+				}
+			}
+		}
+	}
+	return plan.DefaultUnit
+}

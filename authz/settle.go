@@ -1,0 +1,165 @@
+package authz
+
+import (
+	"time"
+
+	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/quota"
+)
+
+// Settle replaces what r reserved by what was measured, at most once: a repeat returns
+// SettledBefore and changes nothing. It is for the process that decided, or, once that
+// is gone, for the one that takes its place: each keeps its own memory of repeats.
+//
+// Units go back to, or are taken from, this replica's own purse of the account, whoever
+// charged them. Use of a window that is over goes to that window's account. It does no
+// I/O and is safe for concurrent use.
+func (d *Decider) Settle(now time.Time, r *Reservation, m *Measured) Settled {
+	result := d.settle(now, r, m)
+	d.stats.settled[result].Add(1)
+	return result
+}
+
+func (d *Decider) settle(now time.Time, r *Reservation, m *Measured) Settled {
+	if len(m.Used) != len(r.Charges) {
+		return SettledMalformed
+	}
+	for _, used := range m.Used {
+		if used < unreported || used > maxUnits {
+			return SettledMalformed
+		}
+	}
+	if result := d.numbersOf(r).settle(r.Number, now); result != 0 {
+		return result
+	}
+	var reserved, used int64
+	if o := d.open.find(r.Decision); o != nil {
+		reserved, used = d.settleOpen(now, o, m)
+	} else {
+		reserved, used = d.settleAll(now, r, m)
+	}
+	switch {
+	case m.Free && used == 0:
+		return SettledFree
+	case used < reserved:
+		return SettledLess
+	case used > reserved:
+		return SettledMore
+	}
+	return SettledAsReserved
+}
+
+// settleAll settles each charge of r. It returns the units reserved and used.
+func (d *Decider) settleAll(now time.Time, r *Reservation, m *Measured) (reserved, used int64) {
+	for i := range r.Charges {
+		c := &r.Charges[i]
+		n := m.Used[i]
+		if n == unreported { // whoever could have told is gone
+			n = d.unreported(r, c, m.Free)
+		}
+		if d.correct(now, r, c, quota.Settlement{Charged: c.Units, Uncovered: c.Uncovered, Used: n, Long: m.Long}) {
+			reserved, used = reserved+c.Units, used+n
+		}
+	}
+	return reserved, used
+}
+
+// unreported returns what counts as used of a charge that nobody has reported.
+func (d *Decider) unreported(r *Reservation, c *Charged, free bool) int64 {
+	if free {
+		return 0
+	}
+	if snap := d.current.Load().snapshot; snap != nil {
+		if rule := snap.RouteByName(r.App, r.Route); rule != nil {
+			if res := reserveOf(rule, c.Unit); res != nil {
+				return assumed(rule, res, r, c)
+			}
+		}
+	}
+	return c.Units
+}
+
+// numbersOf returns the numbers of the process that decided r.
+func (d *Decider) numbersOf(r *Reservation) *numbers {
+	if r.Replica == d.process {
+		return &d.numbers
+	}
+	return d.heirs.of(r.Replica)
+}
+
+// correct settles one charge at this replica's purse of its account. It tells whether
+// it could: not if the tenant has moved to another tree since, where its accounts are
+// others.
+func (d *Decider) correct(now time.Time, r *Reservation, c *Charged, s quota.Settlement) bool {
+	if s.Used == s.Charged {
+		return true
+	}
+	at := d.keeper.Instant(now)
+	key := quota.Key{Root: r.Root, Tenant: c.Node, Limit: c.Limit, Window: c.Window}
+	for {
+		n := d.active.node(c.Node, at, true)
+		n.mu.Lock()
+		if p := n.purseOf(key); p != nil {
+			p.Settle(at, s)
+			n.mu.Unlock()
+			d.tellCorrection(now, r, c, s.Used-s.Charged)
+			return true
+		}
+		n.mu.Unlock()
+		terms := d.termsOf(now, at, n, r.App, c.Limit)
+		n.mu.Lock()
+		if !n.dead {
+			done := d.settleLate(at, n, terms, key, s)
+			n.mu.Unlock()
+			if done {
+				d.tellCorrection(now, r, c, s.Used-s.Charged)
+			}
+			return done
+		}
+		n.mu.Unlock()
+	}
+}
+
+// purseOf returns the purse of an account, or nil. The caller holds n's lock.
+func (n *node) purseOf(key quota.Key) *quota.Purse {
+	for _, p := range n.purses {
+		if !p.Gone() && p.Key() == key {
+			return p
+		}
+	}
+	return nil
+}
+
+// termsOf returns the terms of a node's limit that hold now, or, if there is no such
+// limit any more, terms that only count. It makes the node follow what holds for it.
+func (d *Decider) termsOf(now time.Time, at quota.Instant, n *node, appName, limit string) *quota.Terms {
+	cur := d.current.Load()
+	if cur.snapshot != nil {
+		if app := cur.snapshot.App(appName); app != nil {
+			d.path(cur, app, n, now, at)
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.slots {
+		if s.app == appName && s.limit.Name == limit && s.limit.Kind == plan.Quota {
+			return s.terms
+		}
+	}
+	return &quota.Terms{
+		App: appName, Amount: quota.MaxUnits, Ceiling: quota.MaxUnits, Counts: true, Rule: quota.DefaultLeaseRule(),
+	}
+}
+
+// settleLate settles a charge of which no purse is here: its window is over, or nobody
+// has asked here. The purse reports it and is forgotten. The caller holds n's lock.
+func (d *Decider) settleLate(at quota.Instant, n *node, terms *quota.Terms, key quota.Key, s quota.Settlement) bool {
+	p := d.keeper.Open(key, quota.Window{ID: key.Window}, terms, &n.mu)
+	n.opened(p)
+	if p.Key() != key { // the tenant has moved to another tree
+		return false
+	}
+	p.Settle(at, s)
+	p.Close()
+	return true
+}

@@ -1,0 +1,56 @@
+package authz
+
+import "time"
+
+// A Use is one change of what a quota counts: the sum of all is what the accounts say.
+type Use struct {
+	At                       time.Time
+	App, Tenant, Limit, Unit string // Tenant is the node that was charged
+	Window                   string // its id
+	Class, Principal, Route  string
+	Attribution              string // the value of the header that the app attributes by
+	Units                    int64  // below 0: given back
+}
+
+// maxAttribution is the longest value that usage is attributed to; more is cut off.
+const maxAttribution = 128
+
+// attribution returns the value of the header that usage is attributed by.
+func attribution(req *Request, header string) string {
+	value, _ := req.Header(header)
+	return value[:min(len(value), maxAttribution)]
+}
+
+// tellCharges tells what dec was charged.
+func (d *Decider) tellCharges(now time.Time, dec *Decision) { d.tell(now, dec, 1) }
+
+// tellGivenBack tells that dec's charges are undone.
+func (d *Decider) tellGivenBack(now time.Time, dec *Decision) { d.tell(now, dec, -1) }
+
+func (d *Decider) tell(now time.Time, dec *Decision, sign int64) {
+	if d.told == nil {
+		return
+	}
+	for i := range dec.charges {
+		c := &dec.charges[i]
+		if c.purse == nil {
+			continue
+		}
+		key := c.purse.Key()
+		d.told(&Use{
+			At: now, App: dec.App.Name, Tenant: key.Tenant, Limit: key.Limit, Unit: c.unit, Window: key.Window,
+			Class: dec.Class, Principal: dec.Principal, Route: dec.Route, Attribution: dec.attribution, Units: sign * c.n,
+		})
+	}
+}
+
+// tellCorrection tells what a settlement changed.
+func (d *Decider) tellCorrection(now time.Time, r *Reservation, c *Charged, units int64) {
+	if d.told == nil || units == 0 {
+		return
+	}
+	d.told(&Use{
+		At: now, App: r.App, Tenant: c.Node, Limit: c.Limit, Unit: c.Unit, Window: c.Window,
+		Class: r.Class, Principal: r.Principal, Route: r.Route, Attribution: r.Attribution, Units: units,
+	})
+}
