@@ -1,6 +1,11 @@
 package authz
 
-import "github.com/meteproject/mete/plan"
+import (
+	"slices"
+	"time"
+
+	"github.com/meteproject/mete/plan"
+)
 
 // A cost is what a request takes of each unit, and how it is treated.
 type cost struct {
@@ -9,29 +14,39 @@ type cost struct {
 	class  string
 	meter  bool
 	check  bool
+	only   []string    // the units that the request is charged; nil: all (C11)
 	choice plan.Choice // of the caller for on_unavailable, ChoiceUnset: the limit's (A62)
 	dry    bool        // charge nothing
+
+	// replayKey is what its settlement remembers the request by, if it completes;
+	// zero: it has no idempotency key. replay says that it is remembered: it is
+	// metered but never refused (C16).
+	replayKey [16]byte
+	replay    bool
 }
 
-// unavailableExtension lets an Envoy route decide for when etcd is away (A62).
-const unavailableExtension = "mete-on-unavailable"
+const (
+	// routeExtension lets an Envoy route name the route rule (C37).
+	routeExtension = "mete-route"
+	// unavailableExtension lets an Envoy route decide for when etcd is away (A62).
+	unavailableExtension = "mete-on-unavailable"
+)
 
 // price finds out what req costs. A route that is not listed costs 1 (A39).
-func price(snap *plan.Snapshot, app *plan.App, req *Request, c *caller) cost {
-	p := cost{hits: max(1, req.Hits), meter: true, check: true, dry: req.CheckOnly}
-	if req.Route != "" {
-		p.rule = snap.RouteByName(app.Name, req.Route)
-	} else if req.Path != "" {
-		p.rule = snap.Route(app.Name, req.Host, req.Method, req.Path)
-	}
+func (d *Decider) price(snap *plan.Snapshot, app *plan.App, now time.Time, req *Request, c *caller) cost {
+	p := cost{rule: d.rule(snap, app, req), hits: max(1, req.Hits), meter: true, check: true}
 	if p.rule != nil {
 		p.meter, p.check = p.rule.Meter, p.rule.Check
 	}
 	if c.class != nil {
-		p.class = c.class.Name
-		p.meter, p.check = p.meter && c.class.Meter, p.check && c.class.Check
+		p.treatAs(c.class)
 	}
-	p.dry = p.dry || !p.meter
+	if key, ok := replayKey(app.Name, c.tenant, req); ok && !app.Count.Replays {
+		p.replayKey = key
+		p.replay = d.replays.has(app.Name, p.route(), key, now)
+		p.check = p.check && !p.replay
+	}
+	p.dry = req.CheckOnly || !p.meter
 	switch choice, _ := req.Extension(unavailableExtension); choice {
 	case "allow":
 		p.choice = plan.Allow
@@ -41,8 +56,63 @@ func price(snap *plan.Snapshot, app *plan.App, req *Request, c *caller) cost {
 	return p
 }
 
+// rule returns the rule of a request: the one that is named, or else the one that
+// matches; nil if neither can be. A name that no rule has is counted.
+func (d *Decider) rule(snap *plan.Snapshot, app *plan.App, req *Request) *plan.Rule {
+	name := req.Route
+	if name == "" {
+		name, _ = req.Extension(routeExtension)
+	}
+	if name != "" {
+		if rule := snap.RouteByName(app.Name, name); rule != nil {
+			return rule
+		}
+		if req.noted&notedRoute == 0 {
+			req.noted |= notedRoute
+			d.stats.unknownRoute(app.Name)
+		}
+	}
+	if req.Path == "" {
+		return nil
+	}
+	return snap.Route(app.Name, req.Host, req.Method, req.Path)
+}
+
+// treatAs makes p that of a request of a class. A free class is free but of the units
+// that it still spends: those cost, and are refused for, as the route says (C11).
+func (p *cost) treatAs(class *plan.Class) {
+	p.class = class.Name
+	if !class.Meter && !class.Check && len(class.StillSpends) > 0 {
+		p.only = class.StillSpends
+		return
+	}
+	p.meter, p.check = p.meter && class.Meter, p.check && class.Check
+}
+
+// free tells whether nothing is spent, nor looked at, whatever limits there are.
+func (p *cost) free() bool {
+	if !p.meter && !p.check || p.only == nil {
+		return !p.meter && !p.check
+	}
+	return p.rule == nil || !slices.ContainsFunc(p.rule.Units, func(u plan.Reserve) bool { return p.charges(u.Unit) })
+}
+
+// charges tells whether the request is charged a unit at all.
+func (p *cost) charges(unit string) bool { return p.only == nil || slices.Contains(p.only, unit) }
+
+// route returns the name of the rule; "": it has none, or there is no rule.
+func (p *cost) route() string {
+	if p.rule == nil {
+		return ""
+	}
+	return p.rule.Name
+}
+
 // weight returns how many requests the request counts for.
 func (p *cost) weight() int64 {
+	if !p.charges(plan.DefaultUnit) {
+		return 0
+	}
 	if p.rule != nil {
 		return times(p.rule.Weight, p.hits)
 	}
@@ -51,7 +121,7 @@ func (p *cost) weight() int64 {
 
 // units returns what the request takes of l; 0 if l is not concerned.
 func (p *cost) units(l *plan.EffectiveLimit) int64 {
-	if !spends(l.Classes, p.class) {
+	if !spends(l.Classes, p.class) || !p.charges(l.Unit) {
 		return 0
 	}
 	weight := int64(1)

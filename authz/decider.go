@@ -44,6 +44,9 @@ type Decider struct {
 	heirs        heirs
 	open         openReservations
 	reservations sync.Pool // *Reservation
+
+	verified verified  // tokens of signed headers
+	replays  completed // mutations, by their idempotency keys
 }
 
 // New returns a Decider that has no documents yet: it answers NotReady.
@@ -149,11 +152,11 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 	if !charged {
 		return true, nil, 0
 	}
-	p := price(cur.snapshot, app, req, &caller)
+	p := d.price(cur.snapshot, app, now, req, &caller)
 	if p.rule != nil {
 		dec.Route = p.rule.Name
 	}
-	if !p.meter && !p.check {
+	if p.free() {
 		dec.Tenant, dec.Outcome = caller.stable(), Exempt
 		return true, nil, 0
 	}
@@ -174,7 +177,7 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 		d: d, cost: p, path: path, leaf: leaf, now: now, at: at, minute: minute(now, req.Start),
 		impatient: patience.over, waited: now.Sub(patience.since),
 	}
-	dec.rule, dec.hits, dec.minute, dec.leaf = p.rule, p.hits, a.minute, leaf.tenant
+	dec.rule, dec.hits, dec.minute, dec.leaf, dec.replayKey = p.rule, p.hits, a.minute, leaf.tenant, p.replayKey
 	if app.Attribution != "" {
 		dec.attribution = attribution(req, app.Attribution)
 	}

@@ -26,6 +26,7 @@ type desk struct {
 	memory  *storetest.Memory
 	catalog *plan.Catalog
 	rev     int64
+	onUse   func(*authz.Use) // may be nil
 }
 
 // brakes slow a store down or stop it.
@@ -87,9 +88,21 @@ func newDesk(t *testing.T, docs string) *desk {
 
 func newDeskOn(t *testing.T, m *storetest.Memory, holder, docs string, maxTenants int) *desk {
 	t.Helper()
+	return newDeskWith(t, m, holder, docs, authz.Config{MaxTenants: maxTenants, Process: uint64(len(holder))<<32 | uint64(holder[len(holder)-1])})
+}
+
+// newDeskWith is newDesk on a store, with what cfg says beside.
+func newDeskWith(t *testing.T, m *storetest.Memory, holder, docs string, cfg authz.Config) *desk {
+	t.Helper()
 	k := &desk{t: t, memory: m, store: &brakes{Store: m}, catalog: plan.NewCatalog()}
 	k.keeper = quota.NewKeeper(quota.KeeperConfig{Store: k.store, Now: time.Now}, holder)
-	k.d = authz.New(authz.Config{Keeper: k.keeper, Now: time.Now, MaxTenants: maxTenants})
+	cfg.Keeper, cfg.Now = k.keeper, time.Now
+	cfg.Used = func(u *authz.Use) {
+		if k.onUse != nil {
+			k.onUse(u)
+		}
+	}
+	k.d = authz.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = k.keeper.Run(ctx) }()
@@ -195,4 +208,9 @@ func indent(s string) string {
 func credentialDoc(key, spec string) string {
 	h := sha256.Sum256([]byte(key))
 	return "\n---\napiVersion: mete/v1\nkind: Credential\nmetadata: {name: \"" + hex.EncodeToString(h[:]) + "\"}\nspec: " + spec + "\n"
+}
+
+// idleKeeper is a keeper that does nothing.
+func idleKeeper() *quota.Keeper {
+	return quota.NewKeeper(quota.KeeperConfig{Store: &storetest.Memory{}, Now: time.Now}, "r1")
 }

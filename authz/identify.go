@@ -31,6 +31,7 @@ type caller struct {
 	principal string
 	class     *plan.Class // nil: the app has no class that fits
 	key       string      // the API key presented, for class rules; never kept
+	signed    uint64      // the app's signed headers whose token holds, a bit each
 }
 
 // stable returns the tenant's name in a form that outlives the request.
@@ -44,9 +45,25 @@ func (c *caller) stable() string {
 // identify finds out who calls. It tells whether the caller is to be charged; if
 // not, dec holds the answer.
 //
+// Whoever cannot be identified is let through, as nobody, where the route is neither
+// metered nor checked: those who sign in have no credential yet (C38, C39). That it
+// has none, or a bad one, is then for the upstream to find out.
+func (d *Decider) identify(snap *plan.Snapshot, app *plan.App, now time.Time, req *Request, dec *Decision) (caller, bool) {
+	c, ok := d.verify(snap, app, now, req, dec)
+	if ok || dec.Outcome != Unauthenticated {
+		return c, ok
+	}
+	if rule := d.rule(snap, app, req); rule != nil && !rule.Meter && !rule.Check {
+		dec.Outcome, dec.Why, dec.Route = Exempt, "", rule.Name
+	}
+	return caller{}, false
+}
+
+// verify is identify for routes that anything is asked of.
+//
 // The first source that the request has anything for decides, so a bad key is
 // never helped by a header that anybody can send.
-func (d *Decider) identify(snap *plan.Snapshot, app *plan.App, now time.Time, req *Request, dec *Decision) (caller, bool) {
+func (d *Decider) verify(snap *plan.Snapshot, app *plan.App, now time.Time, req *Request, dec *Decision) (caller, bool) {
 	var c caller
 	if req.Tenant != "" {
 		c.tenant = req.Tenant
@@ -66,8 +83,9 @@ func (d *Decider) identify(snap *plan.Snapshot, app *plan.App, now time.Time, re
 		dec.Outcome, dec.Why = Unauthenticated, "the principal's name is longer than 2048 bytes"
 		return c, false
 	}
-	if c.class == nil {
-		c.class = classify(app, req, c.key)
+	c.signed = d.signed(app, now, req, &c)
+	if class := classify(app, req, &c); c.class == nil || class != nil && class.SignedHeader != "" {
+		c.class = class // who calls on behalf of a key is not of the key's own class
 	}
 	dec.Principal = c.principal
 	if c.class != nil {
@@ -183,17 +201,20 @@ func claim(req *Request, path []string) (string, bool) {
 }
 
 // classify returns the first class whose conditions all hold.
-func classify(app *plan.App, req *Request, key string) *plan.Class {
+func classify(app *plan.App, req *Request, c *caller) *plan.Class {
 	for i := range app.Identity.Classes {
-		if c := &app.Identity.Classes[i]; fits(c, req, key) {
-			return c
+		if class := &app.Identity.Classes[i]; fits(app, class, req, c) {
+			return class
 		}
 	}
 	return nil
 }
 
-func fits(c *plan.Class, req *Request, key string) bool {
-	if len(c.CredentialPrefix) > 0 && !hasPrefix(key, c.CredentialPrefix) {
+func fits(app *plan.App, c *plan.Class, req *Request, who *caller) bool {
+	if len(c.CredentialPrefix) > 0 && !hasPrefix(who.key, c.CredentialPrefix) {
+		return false
+	}
+	if c.SignedHeader != "" && !holdsHeader(app, who.signed, c.SignedHeader) {
 		return false
 	}
 	if c.JWTClaimPresent != nil {

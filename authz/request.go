@@ -38,6 +38,7 @@ type Request struct {
 	CheckOnly bool
 
 	claim [8]string // where the path of a claim is put together without allocating
+	noted uint64    // what of the request is in the counts already, see maxSigned
 }
 
 // A Field is a name and its value.
@@ -65,6 +66,17 @@ func (r *Request) identity(name string) (string, bool) {
 		}
 	}
 	return value, ok
+}
+
+// lines returns the last value of a header and how many lines it has.
+func (r *Request) lines(name string) (value string, n int) {
+	for i := range r.Headers {
+		if r.Headers[i].Name == name {
+			value = r.Headers[i].Value
+			n++
+		}
+	}
+	return value, n
 }
 
 // Extension returns a context extension.

@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 )
@@ -13,6 +14,9 @@ type Stats struct {
 	Tenants   int64 // kept now
 	Evicted   int64
 	Uncounted int64 // requests decided by on_unavailable and not counted, for lack of room (C26)
+
+	OnBehalfRejected map[OnBehalfKey]int64 // signed headers whose token did not hold (C10)
+	UnknownRoutes    map[string]int64      // requests that named a rule which is none, by app
 
 	Sealed    int64             // reservations that can be settled
 	Settled   map[Settled]int64 // settlements by what became of them
@@ -42,10 +46,14 @@ type stats struct {
 
 	mu       sync.Mutex
 	refusals map[RefusalKey]int64
+	onBehalf map[OnBehalfKey]int64
+	unknown  map[string]int64 // routes
 }
 
 func newStats() *stats {
-	return &stats{refusals: make(map[RefusalKey]int64)}
+	return &stats{
+		refusals: make(map[RefusalKey]int64), onBehalf: make(map[OnBehalfKey]int64), unknown: make(map[string]int64),
+	}
 }
 
 func (s *stats) app(name string) *appCounts {
@@ -71,6 +79,18 @@ func (s *stats) count(dec *Decision) {
 	s.mu.Unlock()
 }
 
+func (s *stats) rejectOnBehalf(k OnBehalfKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onBehalf[k]++
+}
+
+func (s *stats) unknownRoute(app string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unknown[app]++
+}
+
 func (s *stats) read() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +98,9 @@ func (s *stats) read() Stats {
 		Decisions: make(map[string]map[Outcome]int64),
 		Refusals:  make(map[RefusalKey]int64, len(s.refusals)),
 		Uncounted: s.uncounted.Load(),
-		Settled:   make(map[Settled]int64), Unsealed: s.unsealed.Load(),
+
+		OnBehalfRejected: maps.Clone(s.onBehalf), UnknownRoutes: maps.Clone(s.unknown),
+		Settled: make(map[Settled]int64), Unsealed: s.unsealed.Load(),
 		BadUnits: s.badUnits.Load(), AboveMax: s.aboveMax.Load(),
 	}
 	for i := range s.settled {

@@ -13,11 +13,14 @@ const heldFor = 10 * time.Minute
 // early, and never late.
 const markEvery = 10 * time.Second
 
-// A mark is the cumulative use at the end of a short while that began at a moment.
+// A mark is the cumulative use at the end of a short while that began at a moment, and
+// the least that it was meanwhile: what was used before cannot have waited past that.
 type mark struct {
-	at   Instant
-	used int64
+	at        Instant
+	used, low int64
 }
+
+func (m *mark) shift(n int64) { m.used, m.low = m.used+n, m.low+n }
 
 // count notes that the cumulative use is another one now.
 func (p *Purse) count(now Instant, used int64) {
@@ -28,13 +31,13 @@ func (p *Purse) count(now Instant, used int64) {
 	}
 	last := len(p.marks) - 1
 	if last >= 0 && now.since(p.marks[last].at) < markEvery {
-		p.marks[last].used = used
+		p.marks[last].used, p.marks[last].low = used, min(p.marks[last].low, used)
 		return
 	}
 	if last >= 1 && now.since(p.marks[1].at) > heldFor {
 		p.marks = slices.Delete(p.marks, 0, 1) // dropped together with the next
 	}
-	p.marks = append(p.marks, mark{at: now, used: used})
+	p.marks = append(p.marks, mark{at: now, used: used, low: used})
 }
 
 // heldTooLong returns how much of the unreported use has waited too long.
@@ -44,7 +47,7 @@ func (p *Purse) heldTooLong(now Instant) int64 {
 		if now.since(m.at) > heldFor {
 			old = m.used
 		} else {
-			old = min(old, m.used) // some of it was given back since
+			old = min(old, m.low) // some of it was given back since
 		}
 	}
 	return max(0, min(old, p.used)-p.reported)
@@ -57,7 +60,7 @@ func (p *Purse) dropHeld(now Instant) {
 		return
 	}
 	for i := range p.marks {
-		p.marks[i].used -= n
+		p.marks[i].shift(-n)
 	}
 	p.used -= n
 	p.over.unavailable = max(0, p.over.unavailable-n)

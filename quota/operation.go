@@ -114,7 +114,7 @@ func (p *Purse) join(now Instant, holder string) {
 	}
 	p.closeCell()
 	for i := range p.marks {
-		p.marks[i].used -= p.reported
+		p.marks[i].shift(-p.reported)
 	}
 	p.used -= p.reported
 	p.others += p.reported
@@ -286,7 +286,7 @@ func (p *Purse) resume(now Instant, res Result) {
 	p.op, p.seq = nil, res.Seq
 	p.contacted, p.lastContact = true, now
 	for i := range p.marks {
-		p.marks[i].used += res.Own
+		p.marks[i].shift(res.Own)
 	}
 	p.used += res.Own
 	p.know(now, res.Own)

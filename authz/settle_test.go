@@ -1,0 +1,497 @@
+package authz_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/meteproject/mete/authz"
+	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/store/storetest"
+)
+
+var testSeal = authz.SealKey{ID: 7, Key: [16]byte{1, 2, 3}}
+
+// seals makes k seal and believe reservations.
+func (k *desk) seals() *desk {
+	k.d.SetSeals(testSeal, []authz.SealKey{testSeal})
+	return k
+}
+
+// token seals a decision.
+func (k *desk) token(dec *authz.Decision) string {
+	k.t.Helper()
+	token := string(k.d.Seal(nil, time.Now(), dec, nil))
+	if token == "" {
+		k.t.Fatalf("nothing is sealed of %s", show(dec))
+	}
+	return token
+}
+
+// end settles a token by how its request ended.
+func (k *desk) end(token string, e authz.Ending) authz.Settled {
+	k.t.Helper()
+	var r authz.Reservation
+	var m authz.Measured
+	if bad := k.d.Open(token, &r); bad != 0 {
+		return bad
+	}
+	k.d.Measure(&r, &e, &m)
+	return k.d.Settle(time.Now(), &r, &m)
+}
+
+// answered is the ending of a request that got a whole answer.
+func answered(status int) authz.Ending {
+	return authz.Ending{Status: status, GRPC: -1, Reached: true, Response: answer{}}
+}
+
+// tells is an answer with a number of units in a header.
+func tells(status int, name, value string) authz.Ending {
+	e := answered(status)
+	e.Response = answer{header: map[string]string{name: value}}
+	return e
+}
+
+// An answer is what an upstream answered.
+type answer struct{ header, trailer, metadata map[string]string }
+
+func (a answer) Header(name string) (string, bool)  { v, ok := a.header[name]; return v, ok }
+func (a answer) Trailer(name string) (string, bool) { v, ok := a.trailer[name]; return v, ok }
+func (a answer) Lookup(namespace string, path []string) (string, bool) {
+	v, ok := a.metadata[namespace+":"+strings.Join(path, ".")]
+	return v, ok
+}
+
+// used returns what the account of a tenant's limit says once all is reported.
+func (k *desk) used(tenant, limit string) int64 {
+	k.t.Helper()
+	time.Sleep(3 * time.Minute)
+	synctest.Wait()
+	return k.accountOf(tenant, limit).Used()
+}
+
+func (k *desk) accountOf(tenant, limit string) quota.Account {
+	for _, key := range k.memory.Accounts() {
+		if key.Tenant == tenant && key.Limit == limit {
+			return k.memory.Account(key)
+		}
+	}
+	return quota.Account{}
+}
+
+func routesDoc(rules string) string {
+	return "\n---\napiVersion: mete/v1\nkind: Routes\nmetadata: {name: api}\nspec:\n  app: api\n  rules:\n" + indent(indent(rules))
+}
+
+const settleDocs = `
+- {name: heavy, match: {path: /heavy}, weight: 5}
+- name: chat
+  match: {path: /chat}
+  units: {tokens: {reserve: 100, max: 1000, use: [{response_header: x-usage}, {response_trailer: x-usage}, {metadata: "usage:total"}]}}
+- name: guess
+  match: {path: /guess}
+  weight: 3
+  units: {tokens: {reserve: 100, use: [{response_header: x-usage}], unreported: weight}}
+- name: silent
+  match: {path: /silent}
+  units: {tokens: {reserve: 100, use: [{response_header: x-usage}], unreported: zero}}
+- name: job
+  match: {path: /job}
+  units: {tokens: {reserve: 100, use: [{response_header: x-usage}, {report: true}]}}
+- {name: ingest, match: {path: /ingest}, check: false, reason: telemetry can not be sent again}
+- {name: free, match: {path: /free}, meter: false, check: false, reason: costs nothing at all}
+`
+
+func settleDesk(t *testing.T, more string) *desk {
+	t.Helper()
+	return newDesk(t, app("units: {tokens: {title: tokens}}\n"+more)+
+		planDoc("free", monthly("1000", "")+"\ntokens: {kind: quota, amount: 10000, unit: tokens, reset: {calendar: month}}")+
+		tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+}
+
+func at(path string) authz.Request {
+	r := from("org:a")
+	r.Path = path
+	return r
+}
+
+func TestSettle_A6_A8_A9_A11_A26_A27_A36_A37_A39_C2_C14_ByHowItEnded(t *testing.T) {
+	t.Parallel()
+	aborted := authz.Ending{GRPC: -1, Reached: true}
+	cases := []struct {
+		name, count, path string
+		end               authz.Ending
+		requests, tokens  int64
+		want              authz.Settled
+	}{
+		{"success", "", "/", answered(200), 1, 0, authz.SettledAsReserved},
+		{"redirect", "", "/", answered(302), 1, 0, authz.SettledAsReserved},
+		{"upgrade", "", "/", answered(101), 1, 0, authz.SettledAsReserved},
+		{"not modified", "", "/", answered(304), 0, 0, authz.SettledFree},
+		{"caller's fault", "", "/", answered(404), 0, 0, authz.SettledFree},
+		{"our fault", "", "/", answered(503), 0, 0, authz.SettledFree},
+		{"left early", "", "/", aborted, 0, 0, authz.SettledFree},
+		{"left early, counted", "count: {aborted: true}", "/", aborted, 1, 0, authz.SettledAsReserved},
+		{"left early, unseen", "count: {aborted: true}", "/", authz.Ending{GRPC: -1}, 0, 0, authz.SettledFree},
+		{"broke off", "", "/", authz.Ending{Status: 200, GRPC: -1, Unfinished: true}, 1, 0, authz.SettledAsReserved},
+		{"broke off, completed", "count: {preset: completed}", "/", authz.Ending{Status: 200, GRPC: -1, Unfinished: true}, 0, 0, authz.SettledFree},
+		{"redirect, completed", "count: {preset: completed}", "/", answered(302), 0, 0, authz.SettledFree},
+		{"gRPC", "", "/", authz.Ending{Status: 200, GRPC: 0}, 1, 0, authz.SettledAsReserved},
+		{"gRPC not found", "", "/", authz.Ending{Status: 200, GRPC: 5}, 0, 0, authz.SettledFree},
+		{"gRPC not found, counted", "count: {grpc_statuses: [OK, NOT_FOUND]}", "/", authz.Ending{Status: 200, GRPC: 5}, 1, 0, authz.SettledAsReserved},
+		{"replay", "", "/", tells(200, "idempotency-replayed", "true"), 0, 0, authz.SettledFree},
+		{"replay, counted", "count: {replays: true}", "/", tells(200, "idempotency-replayed", "true"), 1, 0, authz.SettledAsReserved},
+		{"listed 404", "count: {statuses: [2xx, \"404\"]}", "/", answered(404), 1, 0, authz.SettledAsReserved},
+		{"weight", "", "/heavy", answered(200), 5, 0, authz.SettledAsReserved},
+		{"weight, failed", "", "/heavy", answered(500), 0, 0, authz.SettledFree},
+		{"fewer tokens", "", "/chat", tells(200, "x-usage", "7"), 1, 7, authz.SettledLess},
+		{"more tokens", "", "/chat", tells(200, "x-usage", " 250 "), 1, 250, authz.SettledMore},
+		{"as many tokens", "", "/chat", tells(200, "x-usage", "100"), 1, 100, authz.SettledAsReserved},
+		{"no tokens", "", "/chat", tells(200, "x-usage", "0"), 1, 0, authz.SettledLess},
+		{"above max", "", "/chat", tells(200, "x-usage", "1001"), 1, 1001, authz.SettledMore},
+		{"tokens of a failure", "", "/chat", tells(500, "x-usage", "7"), 0, 0, authz.SettledFree},
+		{"nothing told", "", "/chat", answered(200), 1, 100, authz.SettledAsReserved},
+		{"nothing told, weight", "", "/guess", answered(200), 3, 3, authz.SettledLess},
+		{"nothing told, zero", "", "/silent", answered(200), 1, 0, authz.SettledLess},
+		{"report to come", "", "/job", answered(200), 1, 100, authz.SettledAsReserved},
+		{"meter only", "", "/ingest", answered(200), 1, 0, authz.SettledAsReserved},
+		{"meter only, failed", "", "/ingest", answered(500), 0, 0, authz.SettledFree},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				k := settleDesk(t, c.count)
+				dec := k.ask(at(c.path))
+				token := k.token(dec)
+				if got := k.end(token, c.end); got != c.want {
+					t.Errorf("settled %q, want %q", got.Word(), c.want.Word())
+				}
+				if got := k.end(token, c.end); got != authz.SettledBefore {
+					t.Errorf("a repeat is %q, want repeated", got.Word())
+				}
+				if got := k.used("org:a", "monthly"); got != c.requests {
+					t.Errorf("%d requests are used, want %d", got, c.requests)
+				}
+				if got := k.used("org:a", "tokens"); got != c.tokens {
+					t.Errorf("%d tokens are used, want %d", got, c.tokens)
+				}
+			})
+		})
+	}
+}
+
+// Numbers come from trailers and metadata too; the first source that has one wins.
+func TestSettle_P64_P65_A37_SourcesInOrder(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		a    answer
+		want int64
+	}{
+		"trailer":           {answer{trailer: map[string]string{"x-usage": "8"}}, 8},
+		"metadata":          {answer{metadata: map[string]string{"usage:total": "9"}}, 9},
+		"header first":      {answer{header: map[string]string{"x-usage": "7"}, trailer: map[string]string{"x-usage": "8"}}, 7},
+		"bad header passed": {answer{header: map[string]string{"x-usage": "-7"}, trailer: map[string]string{"x-usage": "8"}}, 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				k := settleDesk(t, "")
+				k.end(k.token(k.ask(at("/chat"))), authz.Ending{Status: 200, GRPC: -1, Response: c.a})
+				if got := k.used("org:a", "tokens"); got != c.want {
+					t.Errorf("%d tokens are used, want %d", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// What is no whole number from 0 up changes nothing: what was reserved is used.
+func TestSettle_C090_NumbersThatAreNone(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"-5", "NaN", "1e9", "1.5", "", "0x10", "1000000000000000", "18446744073709551617", "7,7", "\xff"} {
+		synctest.Test(t, func(t *testing.T) {
+			k := settleDesk(t, "")
+			k.end(k.token(k.ask(at("/chat"))), tells(200, "x-usage", value))
+			if got := k.used("org:a", "tokens"); got != 100 {
+				t.Errorf("%q: %d tokens are used, want the 100 that were reserved", value, got)
+			}
+			if got := k.d.Stats().BadUnits; got != 1 {
+				t.Errorf("%q: %d numbers are counted as bad, want 1", value, got)
+			}
+		})
+	}
+}
+
+// Use above the reservation counts in full, and whoever comes next is refused until the
+// window ends; the debt does not go into the next one.
+func TestSettle_A40_A41_A43_C093_Debt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("units: {tokens: {title: tokens}}")+
+			planDoc("free", "tokens: {kind: quota, amount: 200, unit: tokens, reset: {calendar: hour}}")+
+			tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+		first := k.token(k.must(at("/chat"), authz.Allowed))
+		if got := k.end(first, tells(200, "x-usage", "230")); got != authz.SettledMore {
+			t.Fatalf("settled %q", got.Word())
+		}
+		dec := k.must(at("/chat"), authz.QuotaExceeded)
+		if l := limit(t, dec, "tokens"); l.Left != 0 || l.Used != 230 {
+			t.Errorf("left %d used %d, want 0 and 230", l.Left, l.Used)
+		}
+		if got := k.used("org:a", "tokens"); got != 230 {
+			t.Errorf("%d tokens are used, want 230", got)
+		}
+		if got := k.keeper.Stats().Overshoot[quota.UnderReserved]; got != 30 {
+			t.Errorf("%d units are past the quota as under-reserved, want 30", got)
+		}
+		time.Sleep(time.Hour)
+		k.must(at("/chat"), authz.Allowed)
+	})
+}
+
+func TestSettle_A48_LongRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("units: {tokens: {title: tokens}}")+
+			planDoc("free", "tokens: {kind: quota, amount: 200, unit: tokens, reset: {calendar: day}}")+
+			tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+		token := k.token(k.must(at("/chat"), authz.Allowed))
+		time.Sleep(40 * time.Minute)
+		e := tells(200, "x-usage", "230")
+		e.Duration = 40 * time.Minute
+		k.end(token, e)
+		if got := k.used("org:a", "tokens"); got != 230 {
+			t.Errorf("%d tokens are used, want 230", got)
+		}
+		if got := k.keeper.Stats().Overshoot; got[quota.LongRequest] != 30 || got[quota.UnderReserved] != 0 {
+			t.Errorf("past the quota %v, want 30 of a long request", got)
+		}
+	})
+}
+
+// Units given back can be spent at once, also where the last refusal is remembered.
+func TestSettle_A26_A35_GivenBackIsThere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("")+planDoc("free", monthly("3", ""))+tenantDoc("org:a", "{plan: free}")).seals()
+		var tokens []string
+		for range 3 {
+			tokens = append(tokens, k.token(k.must(at("/"), authz.Allowed)))
+		}
+		k.must(at("/"), authz.QuotaExceeded)
+		k.end(tokens[1], answered(500))
+		k.must(at("/"), authz.Allowed)
+		k.must(at("/"), authz.QuotaExceeded)
+		if got := k.used("org:a", "monthly"); got != 3 {
+			t.Errorf("%d are used, want 3", got)
+		}
+	})
+}
+
+// A settlement for a window that is over goes to that window's account.
+func TestSettle_A17_WindowOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("units: {tokens: {title: tokens}}")+
+			planDoc("free", "tokens: {kind: quota, amount: 1000, unit: tokens, reset: {calendar: hour}}")+
+			tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+		token := k.token(k.must(at("/chat"), authz.Allowed))
+		time.Sleep(3 * time.Hour)
+		k.must(at("/chat"), authz.Allowed)
+		k.end(token, tells(200, "x-usage", "7"))
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		var used []int64
+		for _, key := range k.memory.Accounts() {
+			used = append(used, k.memory.Account(key).Used())
+		}
+		if fmt.Sprint(used) != "[7 100]" && fmt.Sprint(used) != "[100 7]" {
+			t.Errorf("accounts say %v, want 7 for the window that is over and 100", used)
+		}
+	})
+}
+
+// A replica that takes the place of one that is gone settles in its stead, once.
+func TestSettle_A26_C134_ByAnother(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		docs := app("units: {tokens: {title: tokens}}") +
+			planDoc("free", "tokens: {kind: quota, amount: 1000, unit: tokens, reset: {calendar: month}}") +
+			tenantDoc("org:a", "{plan: free}") + routesDoc(settleDocs)
+		a := newDeskOn(t, m, "r1", docs, 0).seals()
+		b := newDeskOn(t, m, "r2", docs, 0).seals()
+		less, more := a.token(a.must(at("/chat"), authz.Allowed)), a.token(a.must(at("/chat"), authz.Allowed))
+		if got := b.end(less, tells(200, "x-usage", "7")); got != authz.SettledLess {
+			t.Errorf("settled %q", got.Word())
+		}
+		if got := b.end(more, tells(200, "x-usage", "130")); got != authz.SettledMore {
+			t.Errorf("settled %q", got.Word())
+		}
+		if got := b.end(less, tells(200, "x-usage", "7")); got != authz.SettledBefore {
+			t.Errorf("a repeat is %q", got.Word())
+		}
+		if got := b.used("org:a", "tokens"); got != 137 {
+			t.Errorf("%d are used, want 137", got)
+		}
+		if left := b.accountOf("org:a", "tokens").Leased(); left != 0 {
+			t.Errorf("%d are leased after all is over", left)
+		}
+	})
+}
+
+// An answer that nobody hears settles nothing later.
+func TestSettle_A10_GivenBackIsVoid(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := settleDesk(t, "")
+		dec := k.ask(at("/chat"))
+		token := k.token(dec)
+		k.d.GiveBack(time.Now(), dec)
+		k.d.GiveBack(time.Now(), dec)
+		if got := k.end(token, tells(200, "x-usage", "500")); got != authz.SettledBefore {
+			t.Errorf("settled %q", got.Word())
+		}
+		if got := k.used("org:a", "tokens"); got != 0 {
+			t.Errorf("%d are used, want 0", got)
+		}
+	})
+}
+
+// A refusal, and a request that costs nothing, have no reservation.
+func TestSeal_A10_NothingToSettle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("")+planDoc("free", monthly("1", ""))+tenantDoc("org:a", "{plan: free}")+routesDoc(
+			"- {name: free, match: {path: /free}, meter: false, check: false, reason: costs nothing at all}")).seals()
+		k.must(at("/"), authz.Allowed)
+		for _, dec := range []*authz.Decision{k.must(at("/"), authz.QuotaExceeded), k.must(at("/free"), authz.Exempt)} {
+			if token := k.d.Seal(nil, time.Now(), dec, nil); len(token) > 0 {
+				t.Errorf("%q has a token", dec.Outcome.Word())
+			}
+		}
+	})
+}
+
+func TestReport_P64_A37_A40_TheAppSays(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	report := func(k *desk, dec *authz.Decision, n int64) string {
+		got, err := k.d.Report(ctx, time.Now(), dec.ID, map[string]int64{"tokens": n})
+		return fmt.Sprint(got, err)
+	}
+	for name, c := range map[string]struct {
+		play func(k *desk, dec *authz.Decision, token string)
+		want int64
+	}{
+		"before the log": {func(k *desk, dec *authz.Decision, token string) {
+			report(k, dec, 42)
+			k.end(token, answered(200))
+		}, 42},
+		"after the log": {func(k *desk, dec *authz.Decision, token string) {
+			k.end(token, answered(200))
+			report(k, dec, 142)
+		}, 142},
+		"without a log": {func(k *desk, dec *authz.Decision, _ string) { report(k, dec, 7) }, 7},
+		"of a failure": {func(k *desk, dec *authz.Decision, token string) {
+			k.end(token, answered(500))
+			report(k, dec, 9)
+		}, 9},
+		"of a failure, before the log": {func(k *desk, dec *authz.Decision, token string) {
+			report(k, dec, 9)
+			k.end(token, answered(500))
+		}, 9},
+		"the header was first": {func(k *desk, dec *authz.Decision, token string) {
+			k.end(token, tells(200, "x-usage", "5"))
+			report(k, dec, 9)
+		}, 5},
+		"the header comes later": {func(k *desk, dec *authz.Decision, token string) {
+			report(k, dec, 9)
+			k.end(token, tells(200, "x-usage", "5"))
+		}, 5},
+		"twice": {func(k *desk, dec *authz.Decision, _ string) {
+			if a, b := report(k, dec, 9), report(k, dec, 9); a != b || a != "map[tokens:9] <nil>" {
+				k.t.Errorf("first %s, then %s", a, b)
+			}
+		}, 9},
+		"two numbers": {func(k *desk, dec *authz.Decision, _ string) {
+			report(k, dec, 9)
+			if got := report(k, dec, 10); !strings.Contains(got, "reported before: 9 tokens") {
+				k.t.Error(got)
+			}
+		}, 9},
+		"never": {func(*desk, *authz.Decision, string) {}, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				k := settleDesk(t, "")
+				dec := k.must(at("/job"), authz.Allowed)
+				c.play(k, dec, k.token(dec))
+				if got := k.used("org:a", "tokens"); got != c.want {
+					t.Errorf("%d tokens are used, want %d", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestExtend_A25_P64_MoreOfTheSame(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("units: {tokens: {title: tokens}}")+
+			planDoc("free", "tokens: {kind: quota, amount: 1000, unit: tokens, reset: {calendar: month}}")+
+			tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+		ctx := context.Background()
+		dec := k.must(at("/job"), authz.Allowed)
+		token := k.token(dec)
+		got, err := k.d.Extend(ctx, time.Now(), dec.ID, map[string]int64{"tokens": 400})
+		if err != nil || got["tokens"] != 500 {
+			t.Fatalf("extended to %v, %v, want 500", got, err)
+		}
+		if _, err := k.d.Extend(ctx, time.Now(), dec.ID, map[string]int64{"tokens": 600}); err == nil || !strings.Contains(err.Error(), "limit tokens of org:a") {
+			t.Errorf("600 more than 500 of 1000: %v", err)
+		}
+		if _, err := k.d.Extend(ctx, time.Now(), dec.ID, map[string]int64{"gpus": 1}); err == nil || !strings.Contains(err.Error(), `no reports of "gpus"`) {
+			t.Errorf("another unit: %v", err)
+		}
+		k.end(token, answered(200))
+		if got := k.accountOf("org:a", "tokens").Used(); got > 500 {
+			t.Errorf("%d are used", got)
+		}
+		if _, err := k.d.Report(ctx, time.Now(), dec.ID, map[string]int64{"tokens": 450}); err != nil {
+			t.Error(err)
+		}
+		if got := k.used("org:a", "tokens"); got != 450 {
+			t.Errorf("%d are used, want 450", got)
+		}
+		if _, err := k.d.Extend(ctx, time.Now(), dec.ID, map[string]int64{"tokens": 1}); err == nil {
+			t.Error("extended after the report")
+		}
+	})
+}
+
+func TestReport_P64_UnknownDecisions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := settleDesk(t, "")
+		chat := k.must(at("/chat"), authz.Allowed) // its route takes no reports
+		k.token(chat)
+		for _, id := range []authz.ID{chat.ID, {}, authz.NewID(time.Now())} {
+			if _, err := k.d.Report(context.Background(), time.Now(), id, map[string]int64{"tokens": 1}); err == nil {
+				t.Errorf("%s is known", id)
+			}
+		}
+		job := k.must(at("/job"), authz.Allowed)
+		k.token(job)
+		time.Sleep(25 * time.Hour)
+		k.token(k.must(at("/job"), authz.Allowed))
+		if _, err := k.d.Report(context.Background(), time.Now(), job.ID, map[string]int64{"tokens": 1}); err == nil {
+			t.Error("a report is taken after a day")
+		}
+	})
+}
