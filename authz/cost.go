@@ -91,8 +91,11 @@ func (p *cost) treatAs(class *plan.Class) {
 
 // free tells whether nothing is spent, nor looked at, whatever limits there are.
 func (p *cost) free() bool {
-	if !p.meter && !p.check || p.only == nil {
-		return !p.meter && !p.check
+	switch {
+	case !p.meter && !p.check:
+		return true
+	case p.only == nil:
+		return false
 	}
 	return p.rule == nil || !slices.ContainsFunc(p.rule.Units, func(u plan.Reserve) bool { return p.charges(u.Unit) })
 }

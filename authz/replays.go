@@ -39,11 +39,17 @@ func replayKey(app, tenant string, req *Request) (key [16]byte, ok bool) {
 	if lines != 1 || value == "" || len(value) > maxReplayKey {
 		return key, false
 	}
-	var buf [maxReplayText]byte // on the stack
+	return hashOf(app, tenant, req.Method, req.Path, value)
+}
+
+// hashOf returns a hash of texts, each with its length; it is not ok if they are too
+// long. It is apart from replayKey because it needs stack that most requests do not.
+func hashOf(parts ...string) (hash [16]byte, ok bool) {
+	var buf [maxReplayText]byte
 	n := 0
-	for _, part := range [...]string{app, tenant, req.Method, req.Path, value} {
+	for _, part := range parts {
 		if n+4+len(part) > len(buf) {
-			return key, false
+			return hash, false
 		}
 		binary.LittleEndian.PutUint32(buf[n:], uint32(len(part)))
 		n += 4 + copy(buf[n+4:], part)

@@ -25,16 +25,18 @@ func TestKeeper_A26_A59_RefundsMakeNothingOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &storetest.Memory{}
 		tm := terms(1000)
-		tm.Rule.First, tm.Rule.ReportEvery = 100, 5*time.Second
+		tm.Rule.First, tm.Rule.ReportEvery = 100, 12500*time.Millisecond
 		r := open(t, m, "a", tm)
 		r.mustCharge(10)
-		time.Sleep(3 * time.Second)
+		time.Sleep(12 * time.Second)
 		r.settle(quota.Settlement{Charged: 1}) // so that the first while is never wholly reported
 		time.Sleep(9 * time.Minute)
-		r.settle(quota.Settlement{Charged: 8})
-		time.Sleep(6 * time.Second) // 1 is reported
-		r.store.set(0, errors.New("away"))
 		r.charged(1)
+		time.Sleep(11 * time.Second)
+		r.settle(quota.Settlement{Charged: 9})
+		time.Sleep(2 * time.Second) // 1 is reported
+		r.store.set(0, errors.New("away"))
+		r.charged(1) // in the while of the refund
 		time.Sleep(70 * time.Second)
 		r.store.set(0, nil)
 		time.Sleep(2 * time.Minute)
