@@ -3,11 +3,14 @@ package main
 import (
 	"encoding/json"
 	"net/http"
+
+	"github.com/meteproject/mete/admin"
 )
 
 // adminMux is the admin API. schema may be nil.
-func adminMux(schema []byte, status func() any) http.Handler {
+func adminMux(schema []byte, status func() any, quotas *admin.Service) http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle(admin.Handler(quotas))
 	mux.HandleFunc("GET /schema/v1/document.json", func(w http.ResponseWriter, r *http.Request) {
 		if schema == nil {
 			http.NotFound(w, r)

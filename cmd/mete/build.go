@@ -3,14 +3,19 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"os"
 	"time"
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 
+	"github.com/meteproject/mete/admin"
 	"github.com/meteproject/mete/authz"
 	"github.com/meteproject/mete/envoy"
+	"github.com/meteproject/mete/ledger"
+	"github.com/meteproject/mete/peers"
 	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/quota"
 	"github.com/meteproject/mete/store"
@@ -54,19 +59,25 @@ type mete struct {
 	members   *store.Members
 	keeper    *quota.Keeper
 	decider   *authz.Decider
+	seals     *store.Seals
+	router    *peers.Router
+	events    *ledger.Events // nil: none are written
 	envoy     *envoy.Server
+
+	process uint64           // names this process among all replicas
+	hangups []chan os.Signal // of those who reread something at SIGHUP
 }
 
 // newMete returns a mete of which nothing runs yet.
 func newMete(s settings, log zerolog.Logger, level *levelGate) *mete {
-	return &mete{cfg: s, log: log, level: level, metrics: newMetrics(), parts: newParts()}
+	return &mete{cfg: s, log: log, level: level, metrics: newMetrics(), parts: newParts(), process: rand.Uint64()}
 }
 
 // start starts the parts. After an error those that run are still to be stopped.
 // The replica answers from the start and turns ready once it has documents.
 func (m *mete) start(ctx context.Context, p process) error {
 	for _, step := range []func(context.Context, process) error{
-		m.prepare, m.openJournal, m.startTracing, m.startTLS, m.startEtcd, m.assemble, m.run,
+		m.prepare, m.openJournal, m.startTracing, m.startTLS, m.startEvents, m.startEtcd, m.assemble, m.run, m.startHangups,
 	} {
 		if err := step(ctx, p); err != nil {
 			m.open.close()
@@ -113,11 +124,12 @@ func (m *mete) startTracing(ctx context.Context, p process) (err error) {
 	return nil
 }
 
-func (m *mete) startTLS(ctx context.Context, p process) (err error) {
+func (m *mete) startTLS(ctx context.Context, _ process) (err error) {
 	if m.secure, err = newServerTLS(m.cfg.config, m.log); err != nil || m.secure == nil {
 		return err
 	}
-	m.parts.start(ctx, "TLS files", func(ctx context.Context) error { return m.secure.Run(ctx, p.hup) })
+	hup := m.hangup()
+	m.parts.start(ctx, "TLS files", func(ctx context.Context) error { return m.secure.Run(ctx, hup) })
 	return nil
 }
 
@@ -182,12 +194,18 @@ func (m *mete) assemble(context.Context, process) error {
 	}, m.orphans)
 	m.decider = authz.New(authz.Config{
 		Keeper: m.keeper, Now: time.Now, MaxTenants: m.cfg.MaxTenants,
-		Waited: func(d time.Duration) { m.metrics.lease.Observe(d.Seconds()) },
+		Waited:  func(d time.Duration) { m.metrics.lease.Observe(d.Seconds()) },
+		Process: m.process, Used: m.tellsUse(),
 	})
+	if err := m.assembleSettlement(); err != nil {
+		return err
+	}
 
 	m.members.Log, m.members.PresenceTTL = m.log, m.cfg.PresenceTTL
-	m.members.Presence = store.Presence{Address: m.inUse.GRPC, Version: build().Version, Feature: plan.FeatureLevel}
-	m.members.OnIncarnation, m.members.OnLive = m.keeper.SetHolder, m.decider.SetReplicas
+	m.members.Presence = store.Presence{
+		Address: m.advertised(), Process: fmt.Sprintf("%016x", m.process), Version: build().Version, Feature: plan.FeatureLevel,
+	}
+	m.members.OnIncarnation, m.members.OnLive, m.members.OnPeers = m.keeper.SetHolder, m.decider.SetReplicas, m.router.SetPeers
 	m.gate = newGate(plan.FeatureLevel, m.etcd, m.members, m.log)
 	m.documents.OnSnapshot, m.documents.OnMinimum = m.decider.SetSnapshot, m.gate.notice
 	m.documents.OnApplied = func(d time.Duration) { m.metrics.apply.Observe(d.Seconds()) }
@@ -200,10 +218,10 @@ func (m *mete) assemble(context.Context, process) error {
 	}
 
 	m.probes = &probes{
-		loaded: m.decider.Ready, entered: m.gate.open, behind: m.gate.behind.Load,
+		loaded: m.decider.Ready, sealing: m.decider.Sealing, entered: m.gate.open, behind: m.gate.behind.Load,
 		storeUp: m.storeUp,
 	}
-	m.metrics.registry.MustRegister(newCollector(m.read))
+	m.metrics.registry.MustRegister(newCollector(m.read), newSettlementCollector(m.readSettlement))
 	return nil
 }
 
@@ -214,6 +232,9 @@ func (m *mete) storeUp() bool { return m.documents.Stats().Up && m.etcd.Health()
 func (m *mete) run(ctx context.Context, _ process) error {
 	closing := make(chan struct{})
 	m.envoy = envoy.NewServer(m.envoyOptions(closing)) //nolint:contextcheck // a stream brings its own context
+	m.router.Register(m.envoy)
+	quotas := admin.NewService(admin.Config{Quota: m.router, Now: time.Now, Log: m.log})
+	admin.Register(m.envoy, quotas)
 	mux := metricsMux(m.probes, m.level, m.metrics.handler(), m.cfg.Pprof)
 	m.parts.start(ctx, "metrics listener", func(ctx context.Context) error {
 		return serveHTTP(ctx, m.open.metrics, mux, nil, m.log)
@@ -225,14 +246,18 @@ func (m *mete) run(ctx context.Context, _ process) error {
 		m.parts.start(ctx, "recalls", m.board.Run)
 	}
 	m.parts.start(ctx, "sweep", m.sweeper.Run)
+	m.parts.start(ctx, "seals", m.gate.after(m.seals.Run))
 	m.parts.start(ctx, "recovery", m.recover)
 	if m.journal != nil {
 		m.parts.start(ctx, "journal's troubles", m.tellTrouble)
 	}
 	m.parts.start(ctx, "keeper", m.runKeeper)
+	// It ends after the gRPC listener and before the keeper: what came last is passed on, or
+	// settled here, before accounts are.
+	m.parts.start(ctx, "settlements for peers", m.router.Run)
 	m.parts.start(ctx, "admin listener", func(ctx context.Context) error {
 		secure := m.secure.listenerConfig("h2", "http/1.1")
-		return serveHTTP(ctx, m.open.admin, adminMux(plan.Schema(), m.status), secure, m.log)
+		return serveHTTP(ctx, m.open.admin, adminMux(plan.Schema(), m.status, quotas), secure, m.log)
 	})
 	m.parts.start(ctx, "gRPC listener", func(ctx context.Context) error {
 		return serveGRPC(ctx, m.open.grpc, m.envoy, func() { close(closing) }, m.log)
@@ -244,7 +269,7 @@ func (m *mete) run(ctx context.Context, _ process) error {
 
 func (m *mete) envoyOptions(closing <-chan struct{}) envoy.Options {
 	o := envoy.Options{
-		Decider: m.decider, Now: time.Now, Log: m.log,
+		Decider: m.decider, Settler: m.router, Now: time.Now, Log: m.log, Closing: closing,
 		TLS:                  m.secure.listenerConfig("h2"),
 		MaxConcurrentStreams: uint32(m.cfg.MaxStreams), //nolint:gosec // check bounds it
 		MaxConnectionAge:     m.cfg.MaxConnectionAge,

@@ -34,6 +34,12 @@ func (s settings) check() error {
 	if _, err := logLevel(s.LogLevel); err != nil {
 		c.add("log-level: %w", err)
 	}
+	if s.AdvertiseAddress != "" {
+		host, port, err := net.SplitHostPort(s.AdvertiseAddress)
+		n, portErr := strconv.Atoi(port)
+		c.check(err == nil && host != "" && portErr == nil && n > 0 && n < 1<<16,
+			"advertise-address %q must be a host and a port, such as mete-0.mete:9001: other replicas call it", s.AdvertiseAddress)
+	}
 	s.checkTimes(&c)
 	s.checkTLS(&c)
 	s.checkEtcd(&c)
@@ -60,6 +66,8 @@ func (s settings) checkTimes(c *complaints) {
 
 func (s settings) checkTLS(c *complaints) {
 	c.check((s.TLSCert == "") == (s.TLSKey == ""), "tls-cert and tls-key are a pair: give both or none")
+	c.check(s.PeerCA == "" || s.TLSCert != "", "peer-ca needs tls-cert and tls-key: without TLS no replica shows a certificate")
+	c.check(s.PeerName == "" || s.TLSCert != "", "peer-name needs tls-cert and tls-key: without TLS no replica shows a certificate")
 	c.check(s.TLSClientCA == "" || s.TLSCert != "", "tls-client-ca needs tls-cert and tls-key: without TLS no client shows a certificate")
 	c.check(len(s.TLSClientSAN) == 0 || s.TLSClientCA != "", "tls-client-san needs tls-client-ca: names that nobody vouches for prove nothing")
 	for _, pattern := range s.TLSClientSAN {

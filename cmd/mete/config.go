@@ -18,6 +18,8 @@ type config struct {
 	GRPCListen    string `name:"grpc-listen" help:"address of the gRPC API that Envoy calls"`
 	AdminListen   string `name:"admin-listen" help:"address of the admin API"`
 	MetricsListen string `name:"metrics-listen" help:"address of metrics and probes, always plain HTTP"`
+	// AdvertiseAddress is how what one replica hears of another's requests gets there.
+	AdvertiseAddress string `name:"advertise-address" help:"host and port at which other replicas reach grpc-listen (default: grpc-listen, or where that is open on all interfaces this machine's address)"`
 	// InsecureListen allows addresses beyond loopback where callers prove
 	// nothing and anybody on the way can read and write.
 	InsecureListen bool `name:"insecure-listen" help:"allow listening beyond loopback without TLS"`
@@ -37,6 +39,9 @@ type config struct {
 	TLSClientCA  string   `name:"tls-client-ca" help:"file with the authority that client certificates must come from"`
 	TLSClientSAN []string `name:"tls-client-san" help:"patterns, one of which a name of the client certificate must match; * stands for any run of characters"`
 
+	PeerCA   string `name:"peer-ca" help:"file with the authority of the other replicas' certificates (default: tls-client-ca, else the system's)"`
+	PeerName string `name:"peer-name" help:"name that the other replicas' certificates are for (default: the host of their advertise-address)"`
+
 	// MaxStreams bounds what one Envoy worker may have under way.
 	MaxStreams int `name:"max-streams" help:"requests and streams under way on one gRPC connection"`
 	// MaxConnectionAge makes Envoys spread over new replicas (P32).
@@ -49,6 +54,8 @@ type config struct {
 	Recalls        bool          `name:"recalls" help:"ask other replicas for units that they have not spent before a request is refused"`
 	MaxTenants     int           `name:"max-tenants" help:"recently active tenants kept in memory"`
 	PresenceTTL    time.Duration `name:"presence-ttl" help:"time after which a silent replica's rate shares are divided anew"`
+
+	UsageEvents string `name:"usage-events" help:"file to which usage events are appended, a JSON object a line (default: none are written)"`
 
 	LogLevel string `name:"log-level" help:"debug, info, warn or error"`
 	Pprof    bool   `name:"pprof" help:"serve /debug/pprof on metrics-listen to loopback callers"`

@@ -37,7 +37,7 @@ func TestGate_S25_S26_TooOldForTheStore(t *testing.T) {
 	eventually(t, "an admitted request", func() bool { return admits(t, conn, "org:acme") })
 	// Whoever raised it before would have waited for this replica to go.
 	eventually(t, "the second look", func() bool { return strings.Contains(first.log.String(), "new enough for the store\"") })
-	if _, err := etcd.Put(t.Context(), store.MinimumKey, `{"feature_level": 3, "version": "v9.0.0"}`); err != nil {
+	if _, err := etcd.Put(t.Context(), store.MinimumKey, fmt.Sprintf(`{"feature_level": %d, "version": "v9.0.0"}`, plan.FeatureLevel+1)); err != nil {
 		t.Fatal(err)
 	}
 	var s status
@@ -45,7 +45,7 @@ func TestGate_S25_S26_TooOldForTheStore(t *testing.T) {
 		_, body := get(t, "http://"+a.Admin+"/v1/status")
 		return json.Unmarshal([]byte(body), &s) == nil && s.Behind
 	})
-	if s.Minimum != 3 || s.Level != plan.FeatureLevel || !s.Ready {
+	if s.Minimum != plan.FeatureLevel+1 || s.Level != plan.FeatureLevel || !s.Ready {
 		t.Errorf("status %+v", s)
 	}
 	code, body := get(t, "http://"+a.Metrics+"/readyz?verbose")
@@ -57,7 +57,8 @@ func TestGate_S25_S26_TooOldForTheStore(t *testing.T) {
 	}
 
 	code, words := startAsProcess(t, "--etcd-endpoints=http://"+a.Etcd, "--drain-delay=1h")
-	const want = "mete: version gate: this mete (version devel) has feature level 2 and the store needs feature level 3 (version v9.0.0 has it): run that version or a newer one"
+	want := fmt.Sprintf("mete: version gate: this mete (version devel) has feature level %d and the store needs feature level %d (version v9.0.0 has it): run that version or a newer one",
+		plan.FeatureLevel, plan.FeatureLevel+1)
 	if code != 1 || !strings.Contains(words, want) {
 		t.Errorf("exit code %d, %s", code, words)
 	}

@@ -14,6 +14,7 @@ import (
 // for unreadying all replicas at once makes a small outage a full one (P34).
 type probes struct {
 	loaded   func() bool // documents have been read once
+	sealing  func() bool // there is a key: what is admitted can be settled
 	entered  func() bool // this mete is new enough for the store
 	behind   func() bool // the store has come to need a newer one since
 	storeUp  func() bool
@@ -23,7 +24,7 @@ type probes struct {
 
 // ready tells whether requests should come here.
 func (p *probes) ready() bool {
-	return p.loaded() && p.entered() && p.serving.Load() && !p.draining.Load()
+	return p.loaded() && p.sealing() && p.entered() && p.serving.Load() && !p.draining.Load()
 }
 
 func (p *probes) livez(w http.ResponseWriter, _ *http.Request) {
@@ -57,6 +58,7 @@ func (p *probes) report() string {
 		fmt.Fprintf(&b, "[%s] %s\n", mark, name)
 	}
 	line(p.loaded(), "fail", "documents read once")
+	line(p.sealing(), "fail", "keys for reservations")
 	line(p.entered(), "fail", "let into the store")
 	line(p.serving.Load(), "fail", "listeners up")
 	line(!p.draining.Load(), "fail", "not draining")

@@ -33,9 +33,9 @@ const (
 // (P34, C149).
 func TestProbes(t *testing.T) {
 	loaded, up := false, false
-	entered, behind := false, false
+	entered, behind, sealing := false, false, false
 	p := &probes{
-		loaded: func() bool { return loaded }, storeUp: func() bool { return up },
+		loaded: func() bool { return loaded }, sealing: func() bool { return sealing }, storeUp: func() bool { return up },
 		entered: func() bool { return entered }, behind: func() bool { return behind },
 	}
 	mux := metricsMux(p, http.NotFoundHandler(), http.NotFoundHandler(), false)
@@ -62,7 +62,9 @@ func TestProbes(t *testing.T) {
 	loaded, up = true, true
 	step("not let in yet", 503, "[ok] documents read once", "[fail] let into the store")
 	entered = true
-	step("documents read", 200, "[ok] documents read once", "[ok] etcd reachable", "ready")
+	step("no key yet", 503, "[fail] keys for reservations", "not ready")
+	sealing = true
+	step("documents read", 200, "[ok] keys for reservations", "[ok] documents read once", "[ok] etcd reachable", "ready")
 	up = false
 	step("etcd away", 200, "[degraded] etcd reachable", "ready")
 	behind = true

@@ -95,6 +95,16 @@ func (m *mete) read() readings {
 	return r
 }
 
+// readSettlement reads the parts that settle, for a scrape.
+func (m *mete) readSettlement() settlementReadings {
+	r := settlementReadings{Decider: m.decider.Stats(), Envoy: m.envoy.Stats(), Router: m.router.Stats()}
+	if m.events != nil {
+		events := m.events.Stats()
+		r.Events = &events
+	}
+	return r
+}
+
 // certificateEnds returns when the certificates in use end, by use.
 func (m *mete) certificateEnds() map[string]time.Time {
 	ends := map[string]time.Time{}

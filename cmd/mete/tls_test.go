@@ -339,7 +339,7 @@ func TestAdminOverTLS(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- serveHTTP(ctx, l, adminMux([]byte("{}"), func() any { return 1 }), secure.listenerConfig("h2", "http/1.1"), zerolog.Nop())
+		done <- serveHTTP(ctx, l, adminMux([]byte("{}"), func() any { return 1 }, idleQuotas()), secure.listenerConfig("h2", "http/1.1"), zerolog.Nop())
 	}()
 	client := &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: pool(ca), MinVersion: tls.VersionTLS13}, ForceAttemptHTTP2: true,
