@@ -16,6 +16,9 @@ type Measured struct {
 	Used []int64
 	Free bool // it does not cost
 	Long bool // it took longer than leases are liable for (A48)
+	// Replayed says that the upstream has answered from memory what it had done before
+	// (C16).
+	Replayed bool
 }
 
 // unreported stands in Measured.Used for a number that only a report can tell.
@@ -29,7 +32,7 @@ const longestLiable = 29 * time.Minute
 // cost by the app's count; else, of each unit, what the route's sources tell, or what
 // was reserved. The documents of now decide.
 func (d *Decider) Measure(r *Reservation, e *Ending, m *Measured) {
-	m.Used, m.Free, m.Long = m.Used[:0], false, e.Duration > longestLiable
+	*m = Measured{Used: m.Used[:0], Long: e.Duration > longestLiable}
 	snap := d.current.Load().snapshot
 	var app *plan.App
 	if snap != nil {
@@ -41,7 +44,8 @@ func (d *Decider) Measure(r *Reservation, e *Ending, m *Measured) {
 		}
 		return
 	}
-	m.Free = !billable(&app.Count, e)
+	m.Replayed = replayed(&app.Count, e.Response)
+	m.Free = !billable(&app.Count, e, m.Replayed)
 	rule := snap.RouteByName(r.App, r.Route)
 	for i := range r.Charges {
 		m.Used = append(m.Used, d.used(rule, r, &r.Charges[i], e, m.Free))
@@ -49,11 +53,11 @@ func (d *Decider) Measure(r *Reservation, e *Ending, m *Measured) {
 }
 
 // billable tells whether a request costs (A8, A9, A11, A12, C14, C15, C16).
-func billable(c *plan.Count, e *Ending) bool {
+func billable(c *plan.Count, e *Ending, replayed bool) bool {
 	switch {
 	case e.Status == 0:
 		return c.Aborted && e.Reached
-	case !c.Replays && replayed(c, e.Response):
+	case !c.Replays && replayed:
 		return false
 	case e.Unfinished && !c.Unfinished:
 		return false
@@ -161,7 +165,7 @@ func (d *Decider) number(s *plan.Source, response Response) (int64, bool) {
 // the route measures, or else requests. It returns SettledMalformed if the request was
 // charged nothing of that unit, or the number is below 0 or larger than any amount; else 0.
 func (d *Decider) MeasureUnits(r *Reservation, unit string, n int64, giveBack bool, m *Measured) Settled {
-	m.Used, m.Free, m.Long = m.Used[:0], false, false
+	*m = Measured{Used: m.Used[:0]}
 	if unit == "" {
 		unit = d.measuredUnit(r)
 	}

@@ -32,6 +32,9 @@ func (d *Decider) settle(now time.Time, r *Reservation, m *Measured) Settled {
 	if result := d.numbersOf(r).settle(r.Number, now); result != 0 {
 		return result
 	}
+	if r.Replay != ([16]byte{}) && (m.Replayed || !m.Free) {
+		d.replays.add(r.App, r.Route, r.Replay, m.Replayed, now)
+	}
 	var reserved, used int64
 	if o := d.open.find(r.Decision); o != nil {
 		reserved, used = d.settleOpen(now, o, m)

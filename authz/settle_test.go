@@ -495,3 +495,30 @@ func TestReport_P64_UnknownDecisions(t *testing.T) {
 		}
 	})
 }
+
+// Whoever asks for the result of a completed mutation again is neither counted nor
+// refused, once the upstream has shown that it answers from memory.
+func TestSettle_C16_ReplaysAreFreeAndNotRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("")+planDoc("free", monthly("2", ""))+tenantDoc("org:a", "{plan: free}")).seals()
+		mutation := func(key string) authz.Request {
+			r := at("/things")
+			r.Method = "POST"
+			r.Headers = append(r.Headers, authz.Field{Name: "idempotency-key", Value: key})
+			return r
+		}
+		k.end(k.token(k.must(mutation("k1"), authz.Allowed)), answered(201))
+		k.end(k.token(k.must(mutation("k1"), authz.Allowed)), tells(201, "idempotency-replayed", "true"))
+		k.end(k.token(k.must(mutation("k2"), authz.Allowed)), answered(201))
+		k.must(mutation("k3"), authz.QuotaExceeded)
+		for range 3 { // both are used, and both results can be had again
+			k.end(k.token(k.must(mutation("k1"), authz.CountedOver)), tells(201, "idempotency-replayed", "true"))
+			k.end(k.token(k.must(mutation("k2"), authz.CountedOver)), tells(201, "idempotency-replayed", "true"))
+		}
+		k.must(mutation("k3"), authz.QuotaExceeded)
+		if got := k.used("org:a", "monthly"); got != 2 {
+			t.Errorf("%d are used, want 2", got)
+		}
+	})
+}
