@@ -27,6 +27,13 @@ const (
 // inForceWithin is the promise for an edited document.
 const inForceWithin = time.Second
 
+// Envoy's log is flushed so often in examples/envoy; settleTries of it are enough for
+// any machine.
+const (
+	flushEvery  = time.Second
+	settleTries = 8
+)
+
 // A play is the demo's run of requests.
 type play struct {
 	*stage
@@ -49,7 +56,7 @@ type reply struct {
 
 // run plays the steps in order; the first that is not as promised ends it.
 func (p *play) run(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{p.allowed, p.rateLimited, p.badKey, p.quotaExceeded, p.raise} {
+	for _, step := range []func(context.Context) error{p.allowed, p.rateLimited, p.badKey, p.quotaExceeded, p.raise, p.failed} {
 		if err := step(ctx); err != nil {
 			return errors.Join(err, p.out.err)
 		}
@@ -157,6 +164,37 @@ func (p *play) raise(ctx context.Context) error {
 	}
 }
 
+// failed sends requests that the API fails: each shows what is used with itself in it,
+// and is given back once Envoy's log has told how it ended.
+func (p *play) failed(ctx context.Context) error {
+	p.out.title("Answers that failed cost nothing: use goes back once Envoy has told how they ended")
+	if err := pause(ctx, time.Second); err != nil { // for the bucket
+		return err
+	}
+	first, err := p.sendTo(ctx, "/status/503", p.key)
+	if err != nil {
+		return err
+	}
+	p.out.reply(first, "X-Quota-Used")
+	if first.status != http.StatusServiceUnavailable || !first.reached {
+		return fmt.Errorf("want 503 from the API, got %d: %s", first.status, first.body)
+	}
+	for range settleTries {
+		if err := pause(ctx, flushEvery+flushEvery/4); err != nil {
+			return err
+		}
+		r, err := p.sendTo(ctx, "/status/503", p.key)
+		if err != nil {
+			return err
+		}
+		if used := r.header.Get("X-Quota-Used"); used == first.header.Get("X-Quota-Used") {
+			p.out.reply(r, "X-Quota-Used")
+			return nil
+		}
+	}
+	return fmt.Errorf("a failed answer is still counted after %v", settleTries*flushEvery)
+}
+
 // invite tells what to try while everything stays up.
 func (p *play) invite() {
 	p.out.say("\nStill up; Ctrl-C ends it. In another terminal:\n")
@@ -169,9 +207,13 @@ func (p *play) invite() {
 
 // send sends one request through Envoy.
 func (p *play) send(ctx context.Context, key string) (*reply, error) {
+	return p.sendTo(ctx, "/hello", key)
+}
+
+func (p *play) sendTo(ctx context.Context, path, key string) (*reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.proxy.Listener("ingress")+"/hello", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.proxy.Listener("ingress")+path, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
