@@ -172,7 +172,7 @@ func (a *attempt) charge(dec *Decision) {
 			case units == 0 || l.Kind == plan.Rate && l.Unlimited:
 			case l.Kind == plan.Rate && a.cost.check:
 				s.slots[j].bucket.Take(a.at.Mono, units)
-				dec.charges = append(dec.charges, charge{node: s.node, bucket: s.slots[j], n: units})
+				dec.charges = append(dec.charges, charge{node: s.node, bucket: s.slots[j], limit: l.Name, unit: l.Unit, n: units})
 			case l.Kind == plan.Quota:
 				purse := s.slots[j].purse
 				uncovered := purse.Charge(a.at, units)

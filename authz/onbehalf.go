@@ -57,7 +57,7 @@ func (d *Decider) signed(app *plan.App, now time.Time, req *Request, c *caller) 
 		}
 		if why == "" {
 			holds |= 1 << i
-		} else { // a request that waits is decided several times
+		} else if req.noted&(1<<i) == 0 { // a request that waits is decided several times
 			req.noted |= 1 << i
 			d.stats.rejectOnBehalf(OnBehalfKey{app.Name, h.Name, string(why)})
 		}

@@ -29,10 +29,11 @@ type Reservation struct {
 	unescaped []byte
 }
 
-// A Charged is one quota that a request was charged to.
+// A Charged is one limit that a request was charged to: a quota, or a rate limit of a
+// unit that the route measures.
 type Charged struct {
 	Node, Limit, Unit string
-	Window            string // its id
+	Window            string // its id; "": a rate limit
 	Units             int64
 	Uncovered         int64 // of Units, that no lease covered
 }
@@ -73,14 +74,24 @@ func (d *Decider) Seal(dst []byte, now time.Time, dec *Decision, more []Decision
 	return dst
 }
 
-// charged returns how many charges of quotas dec has.
+// charged returns how many charges of dec can be settled.
 func (dec *Decision) charged() (n int) {
 	for i := range dec.charges {
-		if dec.charges[i].purse != nil {
+		if dec.settles(&dec.charges[i]) {
 			n++
 		}
 	}
 	return n
+}
+
+// settles tells whether a charge can be settled. A bucket is about when a request came:
+// only units that nobody knows before it has ended are put right.
+func (dec *Decision) settles(c *charge) bool {
+	if c.purse != nil {
+		return true
+	}
+	res := reserveOf(dec.rule, c.unit)
+	return res != nil && len(res.Use) > 0
 }
 
 // reserve numbers a reservation of dec and more, and fills r in.
@@ -101,7 +112,11 @@ func (d *Decider) reserve(now time.Time, r *Reservation, dec *Decision, more []D
 func (r *Reservation) add(dec *Decision) {
 	for i := range dec.charges {
 		c := &dec.charges[i]
+		if !dec.settles(c) {
+			continue
+		}
 		if c.purse == nil {
+			r.Charges = append(r.Charges, Charged{Node: c.node.tenant, Limit: c.limit, Unit: c.unit, Units: c.n})
 			continue
 		}
 		key := c.purse.Key()

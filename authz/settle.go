@@ -98,6 +98,9 @@ func (d *Decider) correct(now time.Time, r *Reservation, c *Charged, s quota.Set
 		return true
 	}
 	at := d.keeper.Instant(now)
+	if c.Window == "" {
+		return d.Here(r) && d.correctRate(at, r, c, s)
+	}
 	key := quota.Key{Root: r.Root, Tenant: c.Node, Limit: c.Limit, Window: c.Window}
 	for {
 		n := d.active.node(c.Node, at, true)
@@ -121,6 +124,26 @@ func (d *Decider) correct(now time.Time, r *Reservation, c *Charged, s quota.Set
 		}
 		n.mu.Unlock()
 	}
+}
+
+// correctRate settles one charge at this process's own bucket, if it still has it. Use
+// beyond what is in the bucket leaves it empty.
+func (d *Decider) correctRate(at quota.Instant, r *Reservation, c *Charged, s quota.Settlement) bool {
+	n := d.active.node(c.Node, at, true)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, slot := range n.slots {
+		if slot.app != r.App || slot.limit.Name != c.Limit || slot.limit.Kind != plan.Rate {
+			continue
+		}
+		if extra := s.Used - s.Charged; extra > 0 {
+			slot.bucket.Take(at.Mono, extra)
+		} else {
+			slot.bucket.Give(at.Mono, -extra)
+		}
+		return true
+	}
+	return false
 }
 
 // purseOf returns the purse of an account, or nil. The caller holds n's lock.

@@ -522,3 +522,31 @@ func TestSettle_C16_ReplaysAreFreeAndNotRefused(t *testing.T) {
 		}
 	})
 }
+
+// A rate limit of a unit that the route measures is put right, one of requests is not: it
+// is about when they came.
+func TestSettle_P65_RatesOfMeasuredUnits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("units: {tokens: {title: tokens}}")+
+			planDoc("free", "calls: {kind: rate, amount: 10, window: 1h}\ntokens: {kind: rate, amount: 1000, unit: tokens, window: 1h}")+
+			tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+		left := func() string {
+			dec := k.must(at("/chat"), authz.Allowed)
+			k.d.GiveBack(time.Now(), dec)
+			return fmt.Sprint(limit(t, dec, "calls").Left+1, limit(t, dec, "tokens").Left+100)
+		}
+		k.end(k.token(k.must(at("/chat"), authz.Allowed)), tells(200, "x-usage", "7"))
+		if got := left(); got != "9 993" {
+			t.Errorf("left %s after 1 call of 7 tokens, want 9 993", got)
+		}
+		k.end(k.token(k.must(at("/chat"), authz.Allowed)), tells(200, "x-usage", "300"))
+		if got := left(); got != "8 693" {
+			t.Errorf("left %s after another one of 300, want 8 693", got)
+		}
+		k.end(k.token(k.must(at("/chat"), authz.Allowed)), answered(500))
+		if got := left(); got != "7 693" {
+			t.Errorf("left %s after one that failed, want 7 693", got)
+		}
+	})
+}
