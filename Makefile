@@ -3,6 +3,8 @@
 GOLANGCI_LINT_VERSION := v2.15.0
 BUF_VERSION           := v1.75.0
 PROTOC_GEN_GO_VERSION := v1.36.12
+GEN_GRPC_VERSION      := v1.6.2
+GEN_CONNECT_VERSION   := v1.21.1
 
 FUZZTIME  ?= 10s
 BENCHTIME ?= 1s
@@ -22,6 +24,8 @@ GO  ?= go
 LINT_STAMP := $(BIN)/.golangci-lint-$(GOLANGCI_LINT_VERSION)
 BUF_STAMP  := $(BIN)/.buf-$(BUF_VERSION)
 GEN_STAMP  := $(BIN)/.protoc-gen-go-$(PROTOC_GEN_GO_VERSION)
+GEN_GRPC_STAMP    := $(BIN)/.protoc-gen-grpc-$(GEN_GRPC_VERSION)
+GEN_CONNECT_STAMP := $(BIN)/.protoc-gen-connect-$(GEN_CONNECT_VERSION)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test chaos lint build bench fuzz generate clean envoy
@@ -53,8 +57,8 @@ bench: ## benchmarks; BENCHTIME=5s for steadier figures
 fuzz: ## each fuzz target for FUZZTIME (10s)
 	@$(GO) run ./tools/fuzz -fuzztime $(FUZZTIME)
 
-generate: $(BUF_STAMP) $(GEN_STAMP) ## Go code from api/*.proto
-	cd api && PATH="$(BIN):$$PATH" $(BIN)/buf generate
+generate: $(BUF_STAMP) $(GEN_STAMP) $(GEN_GRPC_STAMP) $(GEN_CONNECT_STAMP) ## Go code from api/*.proto
+	cd api && $(BIN)/buf lint && PATH="$(BIN):$$PATH" $(BIN)/buf generate
 
 clean: ## remove what make built and fetched
 	rm -rf bin .cache dist mete-data
@@ -76,3 +80,11 @@ $(BUF_STAMP):
 $(GEN_STAMP):
 	GOBIN=$(BIN) $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)
 	@rm -f $(BIN)/.protoc-gen-go-*; touch $@
+
+$(GEN_GRPC_STAMP):
+	GOBIN=$(BIN) $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(GEN_GRPC_VERSION)
+	@rm -f $(BIN)/.protoc-gen-grpc-*; touch $@
+
+$(GEN_CONNECT_STAMP):
+	GOBIN=$(BIN) $(GO) install connectrpc.com/connect/cmd/protoc-gen-connect-go@$(GEN_CONNECT_VERSION)
+	@rm -f $(BIN)/.protoc-gen-connect-*; touch $@

@@ -153,7 +153,7 @@ type charge struct {
 	node      *node
 	bucket    *slot        // of a rate
 	purse     *quota.Purse // of a quota
-	limit     string // of a rate
+	limit     string       // of a rate
 	unit      string
 	n         int64
 	uncovered int64 // of n, that no lease covered

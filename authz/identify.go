@@ -53,7 +53,7 @@ func (d *Decider) identify(snap *plan.Snapshot, app *plan.App, now time.Time, re
 	if ok || dec.Outcome != Unauthenticated {
 		return c, ok
 	}
-	if rule := d.rule(snap, app, req); rule != nil && !rule.Check {
+	if rule := d.rule(snap, app, req); rule != nil && !rule.Meter && !rule.Check {
 		dec.Outcome, dec.Why, dec.Route = Exempt, "", rule.Name
 	}
 	return caller{}, false

@@ -121,18 +121,22 @@ func hidden(l *authz.LimitState) bool {
 	return !l.Leaf && l.Limit.Disclose == plan.DiscloseNames
 }
 
+// metadataOfCheck is CheckResponse.dynamic_metadata.
+const metadataOfCheck = 4
+
 // admitted appends the CheckResponse that lets the request go on.
-func (a *answer) admitted(b []byte) []byte {
+func (a *answer) admitted(b []byte, by Decider) []byte {
 	b = append(b, 1<<3|2, 0) // status, with code 0
 	b, ok := open(b, 3)      // ok_response
 	id := a.d.ID.Append(a.scratch[:0])
 	a.scratch = id
 	b = putHeader(b, headerList{num: 2}, headerDecision, text(id))
+	b = putHeader(b, headerList{num: 2}, headerState, state(a.d.Outcome))
 	b = a.identity(b, true)
 	b = a.identity(b, false)
 	b = a.advertised(b, headerList{num: 6}, false)
 	b = shut(b, ok)
-	return a.metadata(b)
+	return a.metadata(b, metadataOfCheck, by, nil)
 }
 
 // identity appends the headers that tell the upstream who calls: those with a
@@ -176,7 +180,7 @@ func ownHeader(s *plan.Source) bool {
 		return false
 	}
 	switch s.Name {
-	case "host", headerTenant, headerPrincipal, headerClass, headerDecision:
+	case "host", headerTenant, headerPrincipal, headerClass, headerDecision, headerState:
 		return false
 	}
 	return true
@@ -206,7 +210,7 @@ func (a *answer) denied(b []byte, accept string, grpc bool) []byte {
 	}
 	b = shut(b, h)
 	b = shut(b, m)
-	return a.metadata(b)
+	return a.metadata(b, metadataOfCheck, nil, nil)
 }
 
 // refusalHeaders appends all headers of a refusal but its content type.

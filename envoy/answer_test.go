@@ -35,6 +35,7 @@ func TestAdmitted(t *testing.T) {
 	ok := r.GetOkResponse()
 	for name, want := range map[string]string{
 		"x-mete-tenant": "org:acme", "x-mete-class": "people", "x-org": "org:acme", "x-quota-decision": decisionID.String(),
+		"x-quota-state": "ok",
 	} {
 		if got := headerOf(t, ok.GetHeaders(), name); got != want {
 			t.Errorf("%s = %q, want %q", name, got, want)
@@ -54,7 +55,7 @@ func TestAdmitted(t *testing.T) {
 	meta := r.GetDynamicMetadata().AsMap()
 	want := map[string]any{
 		"v": "1", "decision": decisionID.String(), "outcome": "allowed", "app": "shop", "tenant": "org:acme",
-		"class": "people", "route": "upload", "limits": "org:acme|monthly|2|2026-12",
+		"class": "people", "route": "upload", "reservation": "R-1",
 	}
 	if fmt.Sprint(meta) != fmt.Sprint(want) {
 		t.Errorf("metadata %v, want %v", meta, want)
@@ -130,13 +131,6 @@ func TestSmallWords(t *testing.T) {
 			t.Errorf("Span(%v) = %s, want %s", d, got, want)
 		}
 	}
-	// What was only looked at is not charged, and must not be settled.
-	if got := envoy.Charges([]authz.LimitState{{Limit: quota("a", 1, "u", plan.CalendarDay), Tenant: "x", Asked: 3, Looked: true}}); got != "" {
-		t.Errorf("charges %s of a look", got)
-	}
-	if got, want := envoy.Charges([]authz.LimitState{{Limit: quota("a|b", 1, "u", plan.CalendarDay), Tenant: "x;y%", Asked: 3, WindowID: "w"}}), "x%3By%25|a%7Cb|3|w"; got != want {
-		t.Errorf("charges %s, want %s", got, want)
-	}
 }
 
 // FuzzAnswer: whatever is in a decision, Envoy can read the answer, no header holds
@@ -156,7 +150,7 @@ func FuzzAnswer(f *testing.F) {
 		st := authz.LimitState{Limit: l, Tenant: tenant, Asked: left, Left: left, Used: amount, Reset: time.Duration(wait), ResetsAt: noon.Add(time.Duration(wait % 1e15)), WindowID: name, Leaf: form&4 == 0}
 		d := refusal(o, a, 0, st)
 		d.Tenant, d.Principal, d.Class, d.Route, d.UpgradeURL = tenant, name, unit, url, url
-		b := envoy.Check(d, noon, url, grpc, envoy.PartitionKeys("k"))
+		b := envoy.Check(d, noon, url, grpc, envoy.PartitionKeys("k"), sealing("R-1"))
 		if len(b) == 0 {
 			t.Fatal("an empty answer allows")
 		}

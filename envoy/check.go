@@ -14,10 +14,13 @@ import (
 // A Decider decides. [authz.Decider] is one.
 //
 // Decide fills dec with the answer to req; it keeps nothing of req, whose strings
-// end with the call. GiveBack undoes what dec charged; a repeat changes nothing.
+// end with the call. GiveBack undoes what dec charged; a repeat changes nothing. Seal
+// appends the token by which what dec and more were charged can be settled, in
+// characters that are the same everywhere, or nothing if that is nothing.
 type Decider interface {
 	Decide(ctx context.Context, now time.Time, req *authz.Request, dec *authz.Decision)
 	GiveBack(now time.Time, dec *authz.Decision)
+	Seal(dst []byte, now time.Time, dec *authz.Decision, more []authz.Decision) []byte
 }
 
 const (
@@ -78,7 +81,7 @@ func (s *Server) check(ctx context.Context, c *checkCall) (out any, err error) {
 	buf := s.buffers.Get(0)
 	c.prepare(now, &c.dec, s.pk)
 	if c.dec.Outcome.Admits() {
-		*buf = c.admitted(*buf)
+		*buf = c.admitted(*buf, s.decider)
 	} else {
 		*buf = s.refuse(ctx, c, *buf)
 	}

@@ -270,13 +270,13 @@ func TestReadRateLimitWrong(t *testing.T) {
 	override := descriptor("tenant", "a")
 	override.Limit = &rlsdesc.RateLimitDescriptor_RateLimitOverride{}
 	for want, in := range map[string]*ratelimitv3.RateLimitRequest{
-		"domain: must not be empty":                              limitRequest("", 0, descriptor("tenant", "a")),
-		"descriptors: must not be empty":                         limitRequest("edge", 0),
-		"descriptors: more than 1000":                            limitRequest("edge", 0, many...),
-		"descriptors.entries: more than 64":                      limitRequest("edge", 0, descriptor(entries...)),
-		"descriptors.entries.value: longer than 64 KiB":          limitRequest("edge", 0, descriptor("tenant", strings.Repeat("x", 1<<20))),
-		"descriptors.is_negative_hits: refunds are not accepted": limitRequest("edge", 0, refund),
-		"descriptors.limit: overrides are not accepted":          limitRequest("edge", 0, override),
+		"domain: must not be empty":                                    limitRequest("", 0, descriptor("tenant", "a")),
+		"descriptors: must not be empty":                               limitRequest("edge", 0),
+		"descriptors: more than 1000":                                  limitRequest("edge", 0, many...),
+		"descriptors.entries: more than 64":                            limitRequest("edge", 0, descriptor(entries...)),
+		"descriptors.entries.value: longer than 64 KiB":                limitRequest("edge", 0, descriptor("tenant", strings.Repeat("x", 1<<20))),
+		"descriptors.is_negative_hits: a refund must name its request": limitRequest("edge", 0, refund),
+		"descriptors.limit: overrides are not accepted":                limitRequest("edge", 0, override),
 	} {
 		if _, _, _, err := envoy.ReadRateLimit(mustMarshal(t, in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -463,9 +463,14 @@ func FuzzDecodeRateLimit(f *testing.F) {
 			t.Fatalf("domain %q, hits %d, %d items of %v", domain, hits, len(items), &m)
 		}
 		for i, d := range m.GetDescriptors() {
-			want := envoy.Descriptor{Own: d.GetHitsAddend() != nil, Hits: int64(min(d.GetHitsAddend().GetValue(), plan.MaxAmount))}
+			want := envoy.Descriptor{Own: d.GetHitsAddend() != nil, GiveBack: d.GetIsNegativeHits(), Hits: int64(min(d.GetHitsAddend().GetValue(), plan.MaxAmount))}
 			for _, e := range d.GetEntries() {
-				for key, at := range map[string]*string{"tenant": &want.Tenant, "route": &want.Route, "method": &want.Method, "path": &want.Path} {
+				for key, at := range map[string]*string{
+					"tenant": &want.Tenant, "route": &want.Route, "method": &want.Method, "path": &want.Path,
+					"reservation": &want.Reservation, "unit": &want.Unit,
+				} {
+					want.Settles = want.Settles || e.GetKey() == "reservation"
+
 					if e.GetKey() == key && *at == "" {
 						*at = e.GetValue()
 					}

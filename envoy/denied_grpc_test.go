@@ -21,7 +21,7 @@ import (
 // grpcStatus is what a gRPC caller makes of the refusal, as Envoy hands it on.
 func grpcStatus(tb testing.TB, d *authz.Decision) *status.Status {
 	tb.Helper()
-	no := parse(tb, envoy.Check(d, noon, "", true, nil), &authv3.CheckResponse{}).GetDeniedResponse()
+	no := parse(tb, envoy.Check(d, noon, "", true, nil, sealing("R-1")), &authv3.CheckResponse{}).GetDeniedResponse()
 	if hasHeader(no.GetHeaders(), "content-type") {
 		tb.Error("a gRPC refusal has a content type of its own")
 	}
@@ -71,7 +71,7 @@ func TestDeniedGRPC(t *testing.T) {
 		t.Errorf("retry info %v", st.Details()[2])
 	}
 	pushback := func(l authz.LimitState, o authz.Outcome) string {
-		b := envoy.Check(refusal(o, app(), 0, l), noon, "", true, nil)
+		b := envoy.Check(refusal(o, app(), 0, l), noon, "", true, nil, sealing("R-1"))
 		return headerOf(t, parse(t, b, &authv3.CheckResponse{}).GetDeniedResponse().GetHeaders(), "grpc-retry-pushback-ms")
 	}
 	if got := pushback(l, authz.QuotaExceeded); got != "-1" {
@@ -107,7 +107,7 @@ func TestDeniedGRPCIsBounded(t *testing.T) {
 		}
 		d := refusal(authz.QuotaExceeded, app(), 0, limits...)
 		d.UpgradeURL = tt.url
-		r := parse(t, envoy.Check(d, noon, "", true, nil), &authv3.CheckResponse{}).GetDeniedResponse()
+		r := parse(t, envoy.Check(d, noon, "", true, nil, sealing("R-1")), &authv3.CheckResponse{}).GetDeniedResponse()
 		size := len("grpc-message") + 32
 		for _, ch := range []byte(r.GetBody()) {
 			if size++; ch < ' ' || ch > '~' || ch == '%' {

@@ -68,7 +68,7 @@ func TestDeniedFull(t *testing.T) {
 	a.Headers.XQuota = true
 	d := refusal(authz.QuotaExceeded, a, 0, monthly(t))
 	d.UpgradeURL = "https://app.example.com/billing"
-	r := parse(t, envoy.Check(d, noon, "text/html, Application/Problem+JSON;q=0.9", false, nil), &authv3.CheckResponse{})
+	r := parse(t, envoy.Check(d, noon, "text/html, Application/Problem+JSON;q=0.9", false, nil, sealing("R-1")), &authv3.CheckResponse{})
 	no := r.GetDeniedResponse()
 	for name, want := range map[string]string{
 		"content-type": "application/problem+json", "cache-control": "no-store", "retry-after": "1857600",
@@ -95,7 +95,7 @@ func TestDeniedFull(t *testing.T) {
 	if no.GetBody() != want {
 		t.Errorf("body\n got %s\nwant %s", no.GetBody(), want)
 	}
-	if m := r.GetDynamicMetadata().AsMap(); m["limits"] != nil || m["limit"] != "monthly" || m["node"] != "org:acme" {
+	if m := r.GetDynamicMetadata().AsMap(); m["reservation"] != nil || m["limit"] != "monthly" || m["node"] != "org:acme" {
 		t.Errorf("metadata of a refusal: %v", m)
 	}
 }
@@ -112,7 +112,7 @@ func TestDeniedHidden(t *testing.T) {
 		a.Refusal = plan.Refusal{Body: form, Template: "${amount}${used}${remaining}${message}"}
 		a.Headers.XQuota, a.Headers.XRateLimit = true, plan.XDelta
 		for _, grpc := range []bool{false, true} {
-			b := envoy.Check(refusal(authz.QuotaExceeded, a, 0, l), noon, "", grpc, nil)
+			b := envoy.Check(refusal(authz.QuotaExceeded, a, 0, l), noon, "", grpc, nil, sealing("R-1"))
 			r := parse(t, b, &authv3.CheckResponse{})
 			text := strings.ReplaceAll(r.String(), ",", "")
 			if d := headerOf(t, r.GetDeniedResponse().GetHeaders(), "grpc-status-details-bin"); d != "" {

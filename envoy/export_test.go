@@ -40,26 +40,64 @@ type Descriptor struct {
 	Tenant, Route, Method, Path string
 	Hits                        int64
 	Own                         bool
+
+	Settles, GiveBack bool
+	Reservation, Unit string
 }
 
 func ReadRateLimit(b []byte) (domain string, hits int64, items []Descriptor, err error) {
 	var c limitCall
 	c.read(mem.SliceBuffer(b))
 	for _, d := range c.items {
-		items = append(items, Descriptor{d.tenant, d.route, d.method, d.path, d.hits, d.own})
+		items = append(items, Descriptor{d.tenant, d.route, d.method, d.path, d.hits, d.own, d.settles, d.giveBack, d.reservation, d.unit})
 	}
 	return c.domain, c.hits, items, c.err
 }
 
 // Check returns the bytes of the CheckResponse for d.
-func Check(d *authz.Decision, now time.Time, accept string, grpc bool, pk func(string) [9]byte) []byte {
+func Check(d *authz.Decision, now time.Time, accept string, grpc bool, pk func(string) [9]byte, by Decider) []byte {
 	var a answer
 	a.prepare(now, d, pk)
 	if d.Outcome.Admits() {
-		return a.admitted(nil)
+		return a.admitted(nil, by)
 	}
 	return a.denied(nil, accept, grpc)
 }
+
+// A LogEntry is a reused entry of the access log.
+type LogEntry struct{ e logEntry }
+
+// Read reads an entry that is to be settled. Without a token it is not.
+func (l *LogEntry) Read(b []byte) (e *authz.Ending, token string, final bool, err error) {
+	l.e.reset()
+	if err := l.e.message(b); err != nil {
+		return nil, "", false, err
+	}
+	l.e.conclude()
+	token, _ = l.e.reservation()
+	return &l.e.ending, token, l.e.final(), nil
+}
+
+// LogHandler is the handler of StreamAccessLogs.
+func LogHandler(s *Server) func(grpc.ServerStream) error {
+	return func(ss grpc.ServerStream) error { return s.logHandler(nil, ss) }
+}
+
+// LogLinger is how long an ending log stream must be quiet.
+const LogLinger = logLinger
+
+// A LogReader takes batches in without a stream.
+type LogReader struct{ l *logStream }
+
+func NewLogReader(s *Server) *LogReader { return &LogReader{s.newLogStream()} }
+
+func (r *LogReader) Take(b mem.Buffer) {
+	r.l.batch.read(b)
+	r.l.takeIn()
+}
+
+// Readers waits until no log stream is read any more.
+func Readers(s *Server) { s.readers.Wait() }
 
 // Fields returns the values of RateLimit-Policy and RateLimit for d.
 func Fields(d *authz.Decision, pk func(string) [9]byte) (policy, state string) {
@@ -70,13 +108,12 @@ func Fields(d *authz.Decision, pk func(string) [9]byte) (policy, state string) {
 
 func PartitionKeys(secret string) func(string) [9]byte { return partitionKeys([]byte(secret)) }
 
-func Seconds(d time.Duration) int64       { return seconds(d) }
-func IsGRPC(contentType string) bool      { return isGRPC(contentType) }
-func WantsProblem(accept string) bool     { return wantsProblem(accept) }
-func Span(d time.Duration) string         { return string(span(nil, d)) }
-func Thousands(n int64) string            { return string(thousands(nil, n)) }
-func JSONText(s string) string            { return string(jsonText(nil, s)) }
-func Charges(l []authz.LimitState) string { return string(charges(nil, l)) }
+func Seconds(d time.Duration) int64   { return seconds(d) }
+func IsGRPC(contentType string) bool  { return isGRPC(contentType) }
+func WantsProblem(accept string) bool { return wantsProblem(accept) }
+func Span(d time.Duration) string     { return string(span(nil, d)) }
+func Thousands(n int64) string        { return string(thousands(nil, n)) }
+func JSONText(s string) string        { return string(jsonText(nil, s)) }
 
 // NewCodec is the codec of a server, for a benchmark without HTTP/2.
 func NewCodec(s *Server) encoding.CodecV2 { return newCodec(s.buffers) }

@@ -3,6 +3,8 @@ package envoy
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/meteproject/mete/authz"
 )
 
 // The headers that an upstream can trust, since every admitted request has them
@@ -12,7 +14,26 @@ const (
 	headerPrincipal = "x-mete-principal"
 	headerClass     = "x-mete-class"
 	headerDecision  = "x-quota-decision"
+	headerState     = "x-quota-state"
 )
+
+// state is the value of x-quota-state, by which a route or an upstream can do less
+// instead of refusing (P66).
+func state(o authz.Outcome) string {
+	switch o {
+	case authz.Grace:
+		return "grace"
+	case authz.CountedOver:
+		return "over"
+	case authz.UnavailableAllowed:
+		return "unchecked"
+	case authz.Exempt:
+		return "exempt"
+	case authz.Allowed, authz.Undecided, authz.RateLimited, authz.QuotaExceeded, authz.RequestTooLarge,
+		authz.Unauthenticated, authz.TenantUnknown, authz.Unavailable, authz.NoApp, authz.NotReady:
+	}
+	return "ok" // refusals have no such header
+}
 
 // A headerList is a field that holds headers.
 type headerList struct {

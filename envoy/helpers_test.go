@@ -13,6 +13,7 @@ import (
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
@@ -90,7 +91,7 @@ func parse[M proto.Message](tb testing.TB, b []byte, m M) M {
 
 func check(tb testing.TB, d *authz.Decision) *authv3.CheckResponse {
 	tb.Helper()
-	return parse(tb, envoy.Check(d, noon, "", false, nil), &authv3.CheckResponse{})
+	return parse(tb, envoy.Check(d, noon, "", false, nil, sealing("R-1")), &authv3.CheckResponse{})
 }
 
 // headerOf returns the value of a header that must be there at most once.
@@ -117,9 +118,26 @@ func hasHeader(options []*corev3.HeaderValueOption, name string) bool {
 type script struct {
 	answer func(ctx context.Context, req *authz.Request, d *authz.Decision)
 
+	token string // what Seal makes of a decision
+
 	mu    sync.Mutex
 	asked []authz.Request
 	back  []authz.ID
+	seals [][]authz.ID // the decisions of each Seal
+}
+
+// sealing is a Decider that makes token of each decision.
+func sealing(token string) *script { return &script{token: token} }
+
+func (s *script) Seal(dst []byte, _ time.Time, d *authz.Decision, more []authz.Decision) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := []authz.ID{d.ID}
+	for i := range more {
+		ids = append(ids, more[i].ID)
+	}
+	s.seals = append(s.seals, ids)
+	return append(dst, s.token...)
 }
 
 func (s *script) Decide(ctx context.Context, now time.Time, req *authz.Request, d *authz.Decision) {
@@ -162,6 +180,51 @@ func (s *script) givenBack() int {
 	return len(s.back)
 }
 
+// A settlement is what a settler was told.
+type settlement struct {
+	token  string
+	ending authz.Ending // without the response
+
+	// Of SettleUnits.
+	unit     string
+	n        int64
+	giveBack bool
+}
+
+// A settler remembers what it was told. All is as was reserved, unless settle says
+// otherwise.
+type settler struct {
+	settle func(token string, e *authz.Ending) authz.Settled
+
+	mu  sync.Mutex
+	got []settlement
+}
+
+func (s *settler) Settle(_ time.Time, token string, e *authz.Ending) authz.Settled {
+	kept := *e
+	kept.Response = nil
+	s.mu.Lock()
+	s.got = append(s.got, settlement{token: strings.Clone(token), ending: kept})
+	s.mu.Unlock()
+	if s.settle != nil {
+		return s.settle(token, e)
+	}
+	return authz.SettledAsReserved
+}
+
+func (s *settler) SettleUnits(_ time.Time, token, unit string, n int64, giveBack bool) authz.Settled {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got = append(s.got, settlement{token: strings.Clone(token), unit: strings.Clone(unit), n: n, giveBack: giveBack})
+	return authz.SettledLess
+}
+
+func (s *settler) settled() []settlement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.got)
+}
+
 // always answers everything with one outcome.
 func always(o authz.Outcome) *script {
 	return &script{answer: func(_ context.Context, _ *authz.Request, d *authz.Decision) {
@@ -174,6 +237,9 @@ func start(tb testing.TB, o envoy.Options) (*envoy.Server, *grpc.ClientConn) {
 	tb.Helper()
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Settler == nil {
+		o.Settler = &settler{}
 	}
 	s := envoy.NewServer(o)
 	lis := bufconn.Listen(1 << 20)
@@ -198,4 +264,27 @@ func start(tb testing.TB, o envoy.Options) (*envoy.Server, *grpc.ClientConn) {
 		<-done
 	})
 	return s, conn
+}
+
+// unserved is a server that nobody calls over a network.
+func unserved(tb testing.TB, o envoy.Options) *envoy.Server {
+	tb.Helper()
+	o.Workers = 1
+	if o.Decider == nil {
+		o.Decider = always(authz.Allowed)
+	}
+	if o.Now == nil {
+		o.Now = noonAlways
+	}
+	s := envoy.NewServer(o)
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+func noonAlways() time.Time { return noon }
+
+// wireOf is m as gRPC hands it to a codec.
+func wireOf(tb testing.TB, m proto.Message) mem.BufferSlice {
+	tb.Helper()
+	return mem.BufferSlice{mem.SliceBuffer(mustMarshal(tb, m))}
 }

@@ -18,12 +18,7 @@ var _ authz.Metadata = (*metadata)(nil)
 
 // Lookup returns the value at path in a namespace.
 func (m *metadata) Lookup(namespace string, path []string) (string, bool) {
-	at, ok := []byte(nil), false
-	for _, part := range m.parts {
-		if v, found := entry(part, namespace); found {
-			at, ok = v, true // the last one wins, as in any protobuf map
-		}
-	}
+	at, ok := m.namespace(namespace)
 	if !ok || len(path) == 0 {
 		return "", false
 	}
@@ -42,6 +37,16 @@ func (m *metadata) Lookup(namespace string, path []string) (string, bool) {
 	return "", false
 }
 
+// namespace returns what a filter has left, a Struct.
+func (m *metadata) namespace(name string) (fields []byte, ok bool) {
+	for _, part := range m.parts {
+		if v, found := entry(part, name); found {
+			fields, ok = v, true // the last one wins, as in any protobuf map
+		}
+	}
+	return fields, ok
+}
+
 // entry returns the value of key in the map that is field 1 of b: the fields of a
 // Struct and the namespaces of Metadata alike.
 func entry(b []byte, key string) (value []byte, ok bool) {
@@ -50,22 +55,50 @@ func entry(b []byte, key string) (value []byte, ok bool) {
 		if s.num != 1 || s.typ != protowire.BytesType {
 			continue
 		}
-		var k, v []byte
-		e := scan("metadata", s.data)
-		for e.next() {
-			switch {
-			case e.num == 1 && e.typ == protowire.BytesType:
-				k = e.data
-			case e.num == 2 && e.typ == protowire.BytesType:
-				v = e.data
-			}
+		k, v, plain := plainPair(s.data)
+		if !plain {
+			var err error
+			k, v, err = pair(s.data)
+			s.try(err)
 		}
-		s.try(e.err)
 		if text(k) == key {
 			value, ok = v, true
 		}
 	}
 	return value, ok && s.err == nil
+}
+
+// pair splits the entry of a map of messages or texts.
+func pair(b []byte) (key, value []byte, err error) {
+	e := scan("metadata", b)
+	for e.next() {
+		switch {
+		case e.num == 1 && e.typ == protowire.BytesType:
+			key = e.data
+		case e.num == 2 && e.typ == protowire.BytesType:
+			value = e.data
+		}
+	}
+	return key, value, e.err
+}
+
+// plainPair is pair for the form that nearly everybody writes: a short key, then the
+// value and no more. It is false for all others.
+func plainPair(b []byte) (key, value []byte, ok bool) {
+	const keyTag, valueTag = 1<<3 | 2, 2<<3 | 2
+	if len(b) < 2 || b[0] != keyTag || b[1] >= 0x80 {
+		return nil, nil, false
+	}
+	n := 2 + int(b[1])
+	if n >= len(b) || b[n] != valueTag {
+		return nil, nil, false
+	}
+	rest := b[n+1:]
+	size, w := short(rest)
+	if w < 0 || size != uint64(len(rest)-w) {
+		return nil, nil, false
+	}
+	return b[2:n], rest[w:], true
 }
 
 // inner returns the Struct in a Value.

@@ -48,10 +48,11 @@ func (s *Server) limit(ctx context.Context, c *limitCall) (out any, err error) {
 	if c.err != nil {
 		return nil, s.malformed(c.err)
 	}
+	now := s.now()
+	s.settleAll(now, c)
 	if ctx.Err() != nil {
 		return nil, s.gone(ctx)
 	}
-	now := s.now()
 	worst, err := s.decideAll(ctx, now, c)
 	if ctx.Err() != nil {
 		err = s.gone(ctx)
@@ -69,7 +70,7 @@ func (s *Server) limit(ctx context.Context, c *limitCall) (out any, err error) {
 		}
 	}
 	buf := s.buffers.Get(0)
-	*buf = c.response(*buf, now, worst, s.pk)
+	*buf = c.response(*buf, now, worst, s)
 	if ctx.Err() != nil {
 		s.buffers.Put(buf)
 		s.giveAllBack(c)
@@ -87,7 +88,7 @@ func (s *Server) decideAll(ctx context.Context, now time.Time, c *limitCall) (wo
 	for i := range c.items {
 		d := &c.decs[i]
 		d.Reset()
-		if c.items[i].tenant == "" {
+		if c.items[i].tenant == "" || c.items[i].settles {
 			d.Outcome = authz.Exempt // nobody's bucket, not the bucket of "" (C028)
 			continue
 		}
@@ -156,7 +157,7 @@ const (
 )
 
 // response appends the RateLimitResponse. Descriptor worst refused; -1: none did.
-func (c *limitCall) response(b []byte, now time.Time, worst int, pk func(string) [9]byte) []byte {
+func (c *limitCall) response(b []byte, now time.Time, worst int, s *Server) []byte {
 	c.byRLS = true
 	code := uint64(codeOK)
 	if worst >= 0 {
@@ -164,13 +165,13 @@ func (c *limitCall) response(b []byte, now time.Time, worst int, pk func(string)
 	}
 	b = putNumber(b, 1, code)
 	for i := range c.items {
-		c.prepare(now, &c.decs[i], pk)
+		c.prepare(now, &c.decs[i], s.pk)
 		b = c.status(b, worst >= 0)
 	}
 	if worst < 0 {
-		return b
+		return c.reserved(b, now, s)
 	}
-	c.prepare(now, &c.decs[worst], pk)
+	c.prepare(now, &c.decs[worst], s.pk)
 	it := &c.items[worst]
 	to := headerList{num: 3, plain: true}
 	st := statusOf(c.d.Outcome)

@@ -37,6 +37,12 @@ type descriptor struct {
 
 	hits int64
 	own  bool // hits is the descriptor's own
+
+	// settles says that the descriptor names a reservation, which may be "": it asks
+	// for nothing, but says what was used of unit or is given back of it.
+	settles           bool
+	reservation, unit string
+	giveBack          bool
 }
 
 func (c *limitCall) read(data mem.Buffer) {
@@ -129,10 +135,11 @@ func (c *limitCall) descriptor(b []byte) error {
 			d.hits, d.own = n, true
 			s.try(err)
 		case 4:
-			if s.number("is_negative_hits") != 0 {
-				s.fail("is_negative_hits", "refunds are not accepted")
-			}
+			d.giveBack = s.number("is_negative_hits") != 0
 		}
+	}
+	if d.giveBack && !d.settles {
+		s.fail("is_negative_hits", "a refund must name its request: add an entry \"reservation\" with the text of that name from the metadata of the answer that admitted it")
 	}
 	c.items = append(c.items, d)
 	return s.err
@@ -177,6 +184,10 @@ func (d *descriptor) entry(b []byte) error {
 		at = &d.contentType
 	case "accept":
 		at = &d.accept
+	case "unit":
+		at = &d.unit
+	case "reservation":
+		at, d.settles = &d.reservation, true
 	}
 	if at != nil && *at == "" {
 		*at = value

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/rs/zerolog"
@@ -29,6 +30,7 @@ import (
 // names.
 type Options struct {
 	Decider Decider          // required
+	Settler Settler          // required
 	Now     func() time.Time // required: this process's clock
 	Log     zerolog.Logger   // nowhere
 
@@ -52,6 +54,12 @@ type Options struct {
 	// never. MaxConnectionGrace is how long calls may go on after that: 1 min.
 	MaxConnectionAge, MaxConnectionGrace time.Duration
 
+	// Closing is closed when the server is about to stop, before GracefulStop: each
+	// log stream then ends right after its next batch, so that nothing is lost, or
+	// after LogStreamGrace (3 s) if it is silent. Nil: never.
+	Closing        <-chan struct{}
+	LogStreamGrace time.Duration
+
 	// OnRefused is told of each refused request, before the answer is sent. Both
 	// arguments end with the call.
 	OnRefused func(context.Context, *authz.Request, *authz.Decision)
@@ -67,6 +75,7 @@ type Server struct {
 	*grpc.Server
 
 	decider   Decider
+	settler   Settler
 	now       func() time.Time
 	log       zerolog.Logger
 	onRefused func(context.Context, *authz.Request, *authz.Decision)
@@ -76,26 +85,42 @@ type Server struct {
 
 	counters counters
 	buffers  *buffers
-	checks   sync.Pool // *checkCall
-	limits   sync.Pool // *limitCall
+	closing  <-chan struct{}
+	logGrace time.Duration
+	logAge   time.Duration  // after which a log stream ends; 0: never
+	readers  sync.WaitGroup // of log streams
+
+	checks sync.Pool // *checkCall
+	limits sync.Pool // *limitCall
 }
 
-// NewServer returns a server with ext_authz, the rate limit service, health and
-// reflection. Other services may be registered until Serve is called.
+// NewServer returns a server with ext_authz, the rate limit service, the access log
+// service, health and reflection. Other services may be registered until Serve is
+// called.
 func NewServer(o Options) *Server {
-	if o.Decider == nil || o.Now == nil {
-		panic("envoy: NewServer needs a Decider and a clock")
+	if o.Decider == nil || o.Settler == nil || o.Now == nil {
+		panic("envoy: NewServer needs a Decider, a Settler and a clock")
 	}
 	s := &Server{
-		decider: o.Decider, now: o.Now, log: o.Log,
+		decider: o.Decider, settler: o.Settler, now: o.Now, log: o.Log,
 		onRefused: o.OnRefused, onDecided: o.OnDecided,
 		pk:      partitionKeys(o.PartitionSecret),
 		health:  health.NewServer(),
 		buffers: &buffers{},
+
+		closing:  o.Closing,
+		logGrace: orDefault(o.LogStreamGrace, defaultLogGrace),
+		logAge:   logAge(&o),
 	}
 	s.Server = grpc.NewServer(serverOptions(&o, s.buffers)...)
 	s.RegisterService(s.service(checkService, "Check", s.checkHandler, authv3.File_envoy_service_auth_v3_external_auth_proto.Path()), nil)
 	s.RegisterService(s.service(limitService, "ShouldRateLimit", s.limitHandler, ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto.Path()), nil)
+	s.RegisterService(&grpc.ServiceDesc{
+		ServiceName: logService,
+		HandlerType: (*any)(nil),
+		Streams:     []grpc.StreamDesc{{StreamName: "StreamAccessLogs", Handler: s.logHandler, ClientStreams: true}},
+		Metadata:    accesslogv3.File_envoy_service_accesslog_v3_als_proto.Path(),
+	}, nil)
 	healthpb.RegisterHealthServer(s.Server, s.health)
 	reflection.Register(s.Server)
 	s.SetServing(false)
@@ -128,7 +153,19 @@ const (
 	defaultMessage = 4 << 20
 	defaultAge     = 5 * time.Minute
 	defaultGrace   = time.Minute
+
+	defaultLogGrace = 3 * time.Second
 )
+
+// logAge is how long a log stream may be open: a connection that is cut off at the end
+// of its grace would lose the batch on the wire, so streams end by themselves before.
+// Envoy opens the next one, on a new connection if this one is not to be used any more.
+func logAge(o *Options) time.Duration {
+	if o.MaxConnectionAge < 0 {
+		return 0
+	}
+	return orDefault(o.MaxConnectionGrace, defaultGrace) / 2
+}
 
 func serverOptions(o *Options, b *buffers) []grpc.ServerOption {
 	alive := keepalive.ServerParameters{
@@ -169,7 +206,7 @@ func (s *Server) SetServing(serving bool) {
 	if serving {
 		st = healthpb.HealthCheckResponse_SERVING
 	}
-	for _, name := range [...]string{"", checkService, limitService} {
+	for _, name := range [...]string{"", checkService, limitService, logService} {
 		s.health.SetServingStatus(name, st)
 	}
 }
@@ -177,6 +214,14 @@ func (s *Server) SetServing(serving bool) {
 // Shutdown tells health checks for good that calls are not welcome any more. It
 // stops nothing: drain, then call GracefulStop.
 func (s *Server) Shutdown() { s.health.Shutdown() }
+
+// GracefulStop returns when all calls and log streams have ended and all that was
+// received of the log is settled. Close Options.Closing before, or log streams keep it
+// waiting.
+func (s *Server) GracefulStop() {
+	s.Server.GracefulStop()
+	s.readers.Wait()
+}
 
 // partitionKeys returns the function from a node to its partition key, the first
 // 9 bytes of HMAC-SHA256; nil without a secret. Node names can be guessed, so a

@@ -262,13 +262,13 @@ func TestInterceptor(t *testing.T) {
 	}
 }
 
-// P31: health for "" and both services.
+// P31: health for "" and all services.
 func TestHealth_P31(t *testing.T) {
 	s, conn := start(t, envoy.Options{Decider: always(authz.Allowed)})
 	client := healthpb.NewHealthClient(conn)
 	all := func(want healthpb.HealthCheckResponse_ServingStatus) {
 		t.Helper()
-		for _, name := range []string{"", "envoy.service.auth.v3.Authorization", "envoy.service.ratelimit.v3.RateLimitService"} {
+		for _, name := range []string{"", "envoy.service.auth.v3.Authorization", "envoy.service.ratelimit.v3.RateLimitService", "envoy.service.accesslog.v3.AccessLogService"} {
 			if r, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name}); err != nil || r.GetStatus() != want {
 				t.Errorf("%q: %v, %v, want %v", name, r.GetStatus(), err, want)
 			}
@@ -308,7 +308,7 @@ func TestReflection_P31(t *testing.T) {
 	for _, s := range list.GetListServicesResponse().GetService() {
 		names[s.GetName()] = true
 	}
-	for _, name := range []string{"envoy.service.auth.v3.Authorization", "envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health"} {
+	for _, name := range []string{"envoy.service.auth.v3.Authorization", "envoy.service.ratelimit.v3.RateLimitService", "envoy.service.accesslog.v3.AccessLogService", "grpc.health.v1.Health"} {
 		if !names[name] {
 			t.Errorf("%s is not listed in %v", name, names)
 		}
@@ -320,12 +320,20 @@ func TestReflection_P31(t *testing.T) {
 }
 
 func TestNewServerNeedsItsParts(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("a server without a decider")
-		}
-	}()
-	envoy.NewServer(envoy.Options{Now: time.Now})
+	for _, o := range []envoy.Options{
+		{Now: time.Now, Settler: &settler{}},
+		{Now: time.Now, Decider: always(authz.Allowed)},
+		{Decider: always(authz.Allowed), Settler: &settler{}},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("a server of %+v", o)
+				}
+			}()
+			envoy.NewServer(o)
+		}()
+	}
 }
 
 // benchmarkDecider decides like one with three limits, without any work.
@@ -358,6 +366,13 @@ func (q *quick) Decide(_ context.Context, now time.Time, _ *authz.Request, d *au
 
 func (*quick) GiveBack(time.Time, *authz.Decision) {}
 
+func (*quick) Seal(dst []byte, _ time.Time, _ *authz.Decision, _ []authz.Decision) []byte {
+	return append(dst, sampleToken...)
+}
+
+// sampleToken is as long as that of a request with two charges.
+const sampleToken = "0a1b2c3d.AAECAwQFBgcICQoLDA0ODw.1.019b084b8cfa048a2df13c2c2c3a9e2d.9f3c.4711.shop.org:acme.people.upload..org:acme.monthly.requests.2026-12.1.0"
+
 // typicalCheck is what Envoy sends for a browser's request: about 900 bytes.
 func typicalCheck(tb testing.TB) []byte {
 	tb.Helper()
@@ -377,7 +392,7 @@ func typicalCheck(tb testing.TB) []byte {
 // benchmarkCall runs bytes through codec and handler, all but HTTP/2.
 func benchmarkCall(b *testing.B, d envoy.Decider, service string, in []byte) {
 	b.Helper()
-	s := envoy.NewServer(envoy.Options{Decider: d, Now: time.Now})
+	s := unserved(b, envoy.Options{Decider: d, Settler: &settler{}, Now: time.Now})
 	handler, codec := envoy.Handler(s, service), envoy.NewCodec(s)
 	data := mem.BufferSlice{mem.SliceBuffer(in)}
 	dec := func(v any) error { return codec.Unmarshal(data, v) }

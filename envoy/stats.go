@@ -18,6 +18,10 @@ type counters struct {
 	gone                atomic.Uint64
 	malformed           atomic.Uint64
 	panics              atomic.Uint64
+	logs                logCounters
+	settlements         settledTallies // by RLS
+	unnumbered          atomic.Uint64
+	unreserved          atomic.Uint64
 }
 
 // Stats are counts since the start.
@@ -30,8 +34,18 @@ type Stats struct {
 	Gone uint64
 	// Malformed are calls answered with InvalidArgument.
 	Malformed uint64
-	// Panics are calls answered with INTERNAL after a panic.
+	// Panics are calls answered with INTERNAL after a panic, and entries of the access
+	// log that ended in one.
 	Panics uint64
+
+	// Logs are what came by the access log.
+	Logs LogStats
+	// Settlements are rate limit descriptors that name a reservation, by the
+	// authz.Settled.
+	Settlements [settleds]uint64
+	// Unnumbered are those without hits_addend, and Unreserved those with an empty
+	// reservation. Both settle nothing.
+	Unnumbered, Unreserved uint64
 }
 
 // Stats returns the counts. They are read one by one while calls go on.
@@ -42,6 +56,11 @@ func (s *Server) Stats() Stats {
 		Gone:        s.counters.gone.Load(),
 		Malformed:   s.counters.malformed.Load(),
 		Panics:      s.counters.panics.Load(),
+
+		Logs:        s.counters.logs.read(),
+		Settlements: s.counters.settlements.read(),
+		Unnumbered:  s.counters.unnumbered.Load(),
+		Unreserved:  s.counters.unreserved.Load(),
 	}
 }
 

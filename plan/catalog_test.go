@@ -65,7 +65,7 @@ func TestSnapshot_Concurrently(t *testing.T) {
 		wg.Go(func() {
 			for j := range 50 {
 				s.Terms(t0, "api", fmt.Sprintf("org:%d", j))
-				s.Route("api", "GET", "/x")
+				s.Route("api", "", "GET", "/x")
 				s.AppByHost("api.example.com")
 			}
 		})
@@ -130,7 +130,7 @@ func TestCatalog_RoutesAndApps(t *testing.T) {
 	}
 	other := strings.NewReplacer("name: api", "name: other", "  envoy:", "  #").Replace(appText)
 	c := catalog(t, rules("api", 5), appText, other)
-	weight := func(app string) int64 { return c.Snapshot().Route(app, "GET", "/x").Weight }
+	weight := func(app string) int64 { return c.Snapshot().Route(app, "", "GET", "/x").Weight }
 	if weight("api") != 5 || weight("other") != 1 {
 		t.Errorf("got %d, %d", weight("api"), weight("other"))
 	}
@@ -188,7 +188,7 @@ func FuzzDecode(f *testing.F) {
 			c.Put(d, 1)
 			c.Check(d)
 			c.Snapshot().Terms(t0, "api", "org:acme")
-			c.Snapshot().Route(d.Name, "GET", "/x")
+			c.Snapshot().Route(d.Name, "", "GET", "/x")
 		}
 	})
 }
@@ -236,16 +236,26 @@ func BenchmarkTerms(b *testing.B) {
 }
 
 func BenchmarkRoute(b *testing.B) {
-	var rules strings.Builder
+	var rules, hosted strings.Builder
 	for i := range 1000 {
 		fmt.Fprintf(&rules, "{match: {methods: [GET], path: \"/v1/things%d/{id}/parts\"}, weight: 2}, ", i)
+		fmt.Fprintf(&hosted, "{match: {hosts: [h%d.example.com, \"*.h%d.example.org\"], path: \"/v1/things%d/{id}/parts\"}, weight: 2}, ", i%100, i%100, i/100)
 	}
-	s := catalog(b, appText, doc("Routes", "r", "{app: api, rules: ["+rules.String()+"]}")).Snapshot()
-	for name, path := range map[string]string{"normal": "/v1/things700/42/parts?page=2", "escaped": "/v1//things700/%34%32/./parts"} {
-		b.Run(name, func(b *testing.B) {
+	plain := catalog(b, appText, doc("Routes", "r", "{app: api, rules: ["+rules.String()+"]}")).Snapshot()
+	byHost := catalog(b, appText, doc("Routes", "r", "{app: api, rules: ["+hosted.String()+"]}")).Snapshot()
+	for _, row := range []struct {
+		name, host, path string
+		s                *plan.Snapshot
+	}{
+		{"normal", "api.example.com", "/v1/things700/42/parts?page=2", plain},
+		{"escaped", "api.example.com", "/v1//things700/%34%32/./parts", plain},
+		// A hundred rules have this path, each for hosts of its own; the last one matches.
+		{"last-of-100-hosts", "a.H99.example.org:8443", "/v1/things7/42/parts?page=2", byHost},
+	} {
+		b.Run(row.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if s.Route("api", "GET", path).Weight != 2 {
+				if row.s.Route("api", row.host, "GET", row.path).Weight != 2 {
 					b.Fatal("not found")
 				}
 			}

@@ -267,9 +267,11 @@ func (k *checker) fits(p *Plan, all []*Routes) {
 			if !rule.Check || !rule.Meter {
 				continue
 			}
-			k.fitsRule(p, rs, rule, DefaultUnit, rule.Weight)
+			k.fitsRule(p, rs, rule, DefaultUnit, rule.requests())
 			for _, u := range rule.Units {
-				k.fitsRule(p, rs, rule, u.Unit, u.Amount)
+				if u.Unit != DefaultUnit {
+					k.fitsRule(p, rs, rule, u.Unit, u.Amount)
+				}
 			}
 		}
 	}

@@ -18,11 +18,17 @@ func (o *object) app() *App {
 		a.Units = o.units(n, o.at("units"))
 	}
 	if n := o.require("identity", "{tenant: [...]}, how callers are told apart"); n != nil {
-		a.Identity = o.object(n, o.at("identity")).identity()
+		a.Identity = o.object(n, o.at("identity")).identity(a.Units)
 	}
+	a.Count = DefaultCount()
 	if n := o.field("count"); n != nil {
-		o.object(n, o.at("count")).count()
-		o.unsupported(n, o.at("count"), appCount)
+		a.Count = o.object(n, o.at("count")).count()
+	}
+	if n := o.field("attribution"); n != nil {
+		f := o.object(n, o.at("attribution"))
+		f.require("request_header", "a header such as x-pipeline-id")
+		a.Attribution = f.headerIn("request_header", "")
+		f.done()
 	}
 	a.Defaults = Defaults{OnUnavailable: Allow, Replicas: Full}
 	if n := o.field("defaults"); n != nil {
@@ -55,20 +61,26 @@ func (o *object) spread(name string, otherwise Spread) Spread {
 func (o *object) envoy(a *App) {
 	a.Domain = o.text("domain")
 	if n := o.field("hosts"); n != nil {
-		o.elements(n, o.at("hosts"), func(item *node, path string) {
-			s, ok := o.reader.text(item, path)
-			switch {
-			case !ok:
-			case !isHost(s):
-				o.fail(item, path, "%q is no host; write one such as api.example.com or *.example.com, without a port", short(s))
-			case slices.Contains(a.Hosts, strings.ToLower(s)):
-				o.fail(item, path, "%q is listed twice; keep one", s)
-			default:
-				a.Hosts = append(a.Hosts, strings.ToLower(s))
-			}
-		})
+		o.elements(n, o.at("hosts"), o.host(&a.Hosts))
 	}
 	o.done()
+}
+
+// host returns what reads one element of a list of hosts, into all.
+func (r *reader) host(all *[]string) func(item *node, path string) {
+	return func(item *node, path string) {
+		s, ok := r.text(item, path)
+		lower := strings.ToLower(s)
+		switch {
+		case !ok:
+		case !isHost(s):
+			r.fail(item, path, "%q is no host; write one such as api.example.com or *.example.com, without a port", short(s))
+		case slices.Contains(*all, lower):
+			r.fail(item, path, "%q is listed twice; keep one", s)
+		default:
+			*all = append(*all, lower)
+		}
+	}
 }
 
 func isHost(s string) bool {
@@ -107,7 +119,8 @@ func (o *object) units(n *node, path string) []Unit {
 	return units
 }
 
-func (o *object) identity() Identity {
+// identity reads how callers of an app with these units are told apart.
+func (o *object) identity(units []Unit) Identity {
 	id := Identity{}
 	if n := o.require("tenant", "a list of sources, such as [{request_header: x-tenant}]"); n != nil {
 		id.Tenant = o.sources(n, o.at("tenant"))
@@ -119,8 +132,16 @@ func (o *object) identity() Identity {
 		id.Principal = o.sources(n, o.at("principal"))
 	}
 	id.WithoutTenant = o.choice("without_tenant", Deny)
+	if n := o.field("signed_headers"); n != nil {
+		id.SignedHeaders = o.signedHeaders(n, o.at("signed_headers"))
+	}
 	if n := o.field("classes"); n != nil {
-		id.Classes = o.classes(n, o.at("classes"))
+		id.Classes = o.classes(n, o.at("classes"), id.SignedHeaders, units)
+	}
+	for _, h := range id.SignedHeaders {
+		if !slices.ContainsFunc(id.Classes, func(c Class) bool { return c.SignedHeader == h.Name }) {
+			o.warn(o.field("signed_headers"), o.at("signed_headers"), "no class asks for %s, so it changes nothing; write one with when: {signed_header: %s}", h.Name, h.Name)
+		}
 	}
 	o.done()
 	return id
@@ -176,18 +197,24 @@ func (o *object) source() (Source, int) {
 		case SourceJWTClaim:
 			s.Path = o.claim(n, o.at(form.word), text)
 		case SourceMetadata:
-			namespace, path, _ := strings.Cut(text, ":")
-			s.Name, s.Path = namespace, strings.Split(path, ".")
-			if namespace == "" || slices.Contains(s.Path, "") {
-				o.fail(n, o.at(form.word), "%q is no place in metadata; write NAMESPACE:PATH, such as envoy.filters.http.jwt_authn:payload.org_id", short(text))
-			}
-		case SourcePeerSPIFFE, SourceContextExtension, SourceNone:
+			s.Name, s.Path = o.inMetadata(n, o.at(form.word), text)
+		case SourcePeerSPIFFE, SourceContextExtension, SourceNone, SourceResponseHeader, SourceResponseTrailer, SourceReport:
 			if text == "" {
 				o.fail(n, o.at(form.word), "is empty; write what to look for")
 			}
 		}
 	}
 	return s, written
+}
+
+// inMetadata splits "namespace:path.to.value".
+func (r *reader) inMetadata(n *node, path, text string) (namespace string, parts []string) {
+	namespace, rest, _ := strings.Cut(text, ":")
+	parts = strings.Split(rest, ".")
+	if namespace == "" || slices.Contains(parts, "") {
+		r.fail(n, path, "%q is no place in metadata; write NAMESPACE:PATH, such as envoy.filters.http.jwt_authn:payload.org_id", short(text))
+	}
+	return namespace, parts
 }
 
 // claim splits the path of a claim at its dots.
@@ -199,99 +226,29 @@ func (o *object) claim(n *node, path, text string) []string {
 	return parts
 }
 
+// headerIn reads a field that holds the name of a header.
+func (o *object) headerIn(name, otherwise string) string {
+	n := o.field(name)
+	if n == nil {
+		return otherwise
+	}
+	if text, ok := o.reader.text(n, o.at(name)); ok {
+		if s, ok := o.header(n, o.at(name), text); ok {
+			return s
+		}
+	}
+	return otherwise
+}
+
 // header reads the name of a header, in lower case.
-func (o *object) header(n *node, path, text string) (string, bool) {
+func (r *reader) header(n *node, path, text string) (string, bool) {
 	const token = "abcdefghijklmnopqrstuvwxyz0123456789-_.!#$%&'*+^`|~"
 	s := strings.ToLower(text)
 	if s == "" || len(s) > 100 || strings.Trim(s, token) != "" {
-		o.fail(n, path, "%q is no header; write its name, such as x-api-key", short(text))
+		r.fail(n, path, "%q is no header; write its name, such as x-api-key", short(text))
 		return "", false
 	}
 	return s, true
-}
-
-func (o *object) classes(n *node, path string) []Class {
-	var all []Class
-	open := "" // the first class that matches always
-	names := map[string]bool{}
-	o.elements(n, path, func(item *node, path string) {
-		f := o.object(item, path)
-		c := Class{Meter: true, Check: true}
-		if name := f.require("name", "the name of the class"); name != nil {
-			c.Name, _ = f.readName(name, f.at("name"))
-			if names[c.Name] && c.Name != "" {
-				f.fail(name, f.at("name"), "another class is called %s; choose another name", c.Name)
-			}
-			names[c.Name] = true
-		}
-		always := true
-		if when := f.field("when"); when != nil {
-			always = f.object(when, f.at("when")).when(&c)
-		}
-		c.Meter, c.Check, c.Reason = f.exemption()
-		f.done()
-		if open != "" {
-			o.warn(item, path, "nobody is in this class: %s before it has no condition; write it last", open)
-		} else if always && c.Name != "" {
-			open = c.Name
-		}
-		all = append(all, c)
-	})
-	if open == "" && len(all) > 0 {
-		o.warn(n, path, "a caller that meets no condition is in no class; write one without \"when\" last")
-	}
-	return all
-}
-
-// when reads the conditions of a class and tells whether there are none.
-func (o *object) when(c *Class) (always bool) {
-	always = len(o.n.keys) == 0
-	c.CredentialPrefix = o.texts("credential_prefix")
-	if n := o.field("jwt_claim_present"); n != nil {
-		if s, ok := o.reader.text(n, o.at("jwt_claim_present")); ok {
-			c.JWTClaimPresent = o.claim(n, o.at("jwt_claim_present"), s)
-		}
-	}
-	c.PeerSPIFFE = o.text("peer_spiffe_id")
-	if n := o.field("signed_header"); n != nil {
-		if s, ok := o.reader.text(n, o.at("signed_header")); ok {
-			o.header(n, o.at("signed_header"), s)
-		}
-		o.unsupported(n, o.at("signed_header"), signedHeader)
-	}
-	o.done()
-	return always
-}
-
-// exemption reads meter, check and the reason that either needs when it is false.
-func (o *object) exemption() (meter, check bool, reason string) {
-	meter, check = o.bool("meter", true), o.bool("check", true)
-	free := !meter || !check
-	n, written := o.find("reason")
-	if n != nil {
-		if s, ok := o.reader.text(n, o.at("reason")); ok {
-			reason = s
-			if len([]rune(s)) < 8 && free {
-				o.fail(n, o.at("reason"), "%q says too little; write why these requests are free, in 8 characters or more", s)
-			}
-		}
-	}
-	if !written && free {
-		o.fail(o.n, o.at("reason"), "is missing; write why these requests are not %s", map[bool]string{true: "checked", false: "metered"}[meter])
-	}
-	return meter, check, reason
-}
-
-func (o *object) count() {
-	for _, s := range o.texts("statuses") {
-		if len(s) != 3 || s[0] < '1' || s[0] > '5' || s[1:] != "xx" && strings.Trim(s[1:], "0123456789") != "" {
-			o.fail(o.n, o.at("statuses"), "%q is no status; write one such as 2xx or \"204\"", short(s))
-		}
-	}
-	o.texts("grpc_statuses")
-	o.bool("aborted", false)
-	o.bool("replays", false)
-	o.done()
 }
 
 func (o *object) headers(h *Headers) {
@@ -323,14 +280,7 @@ func (o *object) headerName(name, otherwise string) string {
 	if n == nil {
 		return otherwise
 	}
-	text, ok := o.reader.text(n, o.at(name))
-	if !ok {
-		return otherwise
-	}
-	s, ok := o.header(n, o.at(name), text)
-	if !ok {
-		return otherwise
-	}
+	s := o.headerIn(name, otherwise)
 	// Fields that mean something else to Envoy or to the caller.
 	switch s {
 	case "connection", "content-length", "content-type", "date", "host", "keep-alive", "retry-after", "server",

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -42,75 +43,16 @@ func (o *object) rule() Rule {
 		o.fail(weight, o.at("weight"), "costs nothing with meter: false; leave one of them out")
 	}
 	if n := o.field("units"); n != nil {
-		o.entries(n, o.at("units"), func(key, value *node, path string) {
-			u := Reserve{Unit: key.text}
-			o.checkName(key, path, key.text)
-			f := o.object(value, path)
-			u.Amount = f.reserve()
-			f.done()
-			if key.text == DefaultUnit {
-				o.fail(key, path, "requests are reserved by weight; write weight")
-				return
-			}
-			rule.Units = append(rule.Units, u)
-		})
+		rule.Units = o.reserves(n, o.at("units"), rule.Weight)
 		if !rule.Meter {
 			o.fail(n, o.at("units"), "cost nothing with meter: false; leave one of them out")
 		}
 	}
+	if _, written := o.find("name"); !written && slices.ContainsFunc(rule.Units, func(u Reserve) bool { return u.Use != nil }) {
+		o.missing = append(o.missing, missing{"name", "a name by which the end of a request finds the rule, since it has use"})
+	}
 	o.done()
 	return rule
-}
-
-// reserve reads what a route does with one unit.
-func (o *object) reserve() int64 {
-	amount, most := int64(0), int64(MaxAmount)
-	if n := o.require("reserve", "how many units a request sets aside"); n != nil {
-		amount, _ = o.amount(n, o.at("reserve"))
-	}
-	if n := o.field("max"); n != nil {
-		if v, ok := o.amount(n, o.at("max")); ok {
-			most = v
-		}
-		if most < amount {
-			o.fail(n, o.at("max"), "is below reserve %d; write more", amount)
-		}
-		o.unsupported(n, o.at("max"), unitsMax)
-	}
-	if n := o.field("use"); n != nil {
-		o.elements(n, o.at("use"), func(item *node, path string) { o.object(item, path).useSource() })
-		o.unsupported(n, o.at("use"), unitsUse)
-	}
-	if n := o.field("unreported"); n != nil {
-		pick(o.reader, n, o.at("unreported"), 0, option[int]{"reserve", 1}, option[int]{"weight", 2}, option[int]{"zero", 3})
-		o.unsupported(n, o.at("unreported"), unitsUnreported)
-	}
-	return amount
-}
-
-// useSource reads where the number of used units comes from.
-func (o *object) useSource() {
-	early := "says who calls, not how much was used; use response_header, response_trailer, metadata or report"
-	o.foreign = map[string]string{
-		"api_key": early, "request_header": early, "jwt_claim": early, "peer_spiffe_id": early, "context_extension": early,
-	}
-	if len(o.n.keys) != 1 {
-		o.fail(o.n, o.path, "names %d sources; write one to each element", len(o.n.keys))
-	}
-	for _, name := range []string{"response_header", "response_trailer"} {
-		if n := o.field(name); n != nil {
-			if s, ok := o.reader.text(n, o.at(name)); ok {
-				o.header(n, o.at(name), s)
-			}
-		}
-	}
-	o.text("metadata")
-	if n := o.field("report"); n != nil {
-		if v, ok := o.reader.bool(n, o.at("report")); ok && !v {
-			o.fail(n, o.at("report"), "false names no source; write true or leave it out")
-		}
-	}
-	o.done()
 }
 
 func (o *object) match(rule *Rule) {
@@ -119,6 +61,9 @@ func (o *object) match(rule *Rule) {
 		if strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
 			o.fail(o.n, fmt.Sprintf("%s[%d]", o.at("methods"), i), "%q is no method; write one such as %s, in capitals", short(m), http.MethodPost)
 		}
+	}
+	if n := o.field("hosts"); n != nil {
+		o.some(n, o.at("hosts"), o.host(&rule.Hosts))
 	}
 	var ways []string
 	if n := o.field("path"); n != nil {
@@ -141,8 +86,8 @@ func (o *object) match(rule *Rule) {
 	if len(ways) > 1 {
 		o.fail(o.n, o.path, "%s at once; a rule matches in one way, keep one", listed(ways, "and"))
 	}
-	if len(ways) == 0 && o.n.kind == mapNode && rule.Methods == nil && len(o.n.keys) == 0 {
-		o.fail(o.n, o.path, "matches nothing; write path, path_prefix, grpc_method or methods")
+	if !o.noMap && len(o.n.keys) == 0 {
+		o.fail(o.n, o.path, "matches nothing; write path, path_prefix, grpc_method, methods or hosts")
 	}
 	o.done()
 }

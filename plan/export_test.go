@@ -86,3 +86,12 @@ func NeedsOf(text []byte) (level int, path string) {
 	n, _ := parse(text)
 	return n.needs()
 }
+
+// NewFields returns the paths of what documents may newly say, by level.
+func NewFields() map[int][]string {
+	all := map[int][]string{}
+	for _, f := range newFields() {
+		all[f.level] = append(all[f.level], f.path)
+	}
+	return all
+}

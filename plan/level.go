@@ -1,32 +1,48 @@
 package plan
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // FeatureLevel is what this build understands of documents and of what is stored. A
 // replica says its level to the others, and a document comes into force once all of
 // them can read it. It rises by one with each release that lets documents say what
 // its forerunner refuses to read.
-const FeatureLevel = 2
+const FeatureLevel = 3
 
 // A newField is something that a document may say since a level: whoever has a lower
 // one refuses to read the document, even if what it says is the default.
 type newField struct {
 	level int
-	path  string // "*" stands for every name
+	path  string // "*" stands for every name, "[]" for every element of a list
 	asMap bool   // it is new only to write a map there
 }
 
-// needs returns the highest level among the fields of a document, and the path of the
-// first that has it; 1 and "" if every version can read the document. This is the
-// place to add what documents may newly say.
-func (n *node) needs() (level int, path string) {
-	level = 1
-	for _, f := range [...]newField{
+// newFields returns all of them. This is the place to add what documents may newly say.
+func newFields() []newField {
+	return []newField{
 		{level: 2, path: "spec.limits.*.on_unavailable", asMap: true},
 		{level: 2, path: "spec.limits.*.lease.exact_below"},
 		{level: 2, path: "spec.limits.*.lease.wait"},
 		{level: 2, path: "spec.limits.*.lease.report_every"},
-	} {
+		{level: 3, path: "spec.count"},
+		{level: 3, path: "spec.attribution"},
+		{level: 3, path: "spec.identity.signed_headers"},
+		{level: 3, path: "spec.identity.classes.[].still_spends"},
+		{level: 3, path: "spec.rules.[].match.hosts"},
+		{level: 3, path: "spec.rules.[].units.requests"},
+		{level: 3, path: "spec.rules.[].units.*.max"},
+		{level: 3, path: "spec.rules.[].units.*.use"},
+		{level: 3, path: "spec.rules.[].units.*.unreported"},
+	}
+}
+
+// needs returns the highest level among the fields of a document, and the path of the
+// first that has it; 1 and "" if every version can read the document.
+func (n *node) needs() (level int, path string) {
+	level = 1
+	for _, f := range newFields() {
 		if at, found := n.find(f.path, f.asMap); found && f.level > level {
 			level, path = f.level, at
 		}
@@ -39,17 +55,27 @@ func (n *node) find(pattern string, asMap bool) (path string, found bool) {
 	if pattern == "" {
 		return "", !asMap || n.kind == mapNode
 	}
-	if n.kind != mapNode {
+	name, rest, _ := strings.Cut(pattern, ".")
+	inList := name == "[]"
+	if inList != (n.kind == listNode) || !inList && n.kind != mapNode {
 		return "", false
 	}
-	name, rest, _ := strings.Cut(pattern, ".")
-	for i, key := range n.keys {
-		if key.text != name && name != "*" {
+	for i, item := range n.items {
+		if !inList && n.keys[i].text != name && name != "*" {
 			continue
 		}
-		if below, found := n.items[i].find(rest, asMap); found {
-			return strings.TrimSuffix(key.text+"."+below, "."), true
+		below, found := item.find(rest, asMap)
+		if !found {
+			continue
 		}
+		key := fmt.Sprintf("[%d]", i)
+		if !inList {
+			key = n.keys[i].text
+		}
+		if below == "" || below[0] == '[' {
+			return key + below, true
+		}
+		return key + "." + below, true
 	}
 	return "", false
 }

@@ -24,6 +24,18 @@ func TestNeeds_S24_TheHighestLevelOfAnyField(t *testing.T) {
 		{"exact", "spec: {limits: {a: {lease: {exact_below: 0%}}}}", 2, "spec.limits.a.lease.exact_below"},
 		{"wait", "spec: {limits: {a: {lease: {wait: 300ms}}}}", 2, "spec.limits.a.lease.wait"},
 		{"reports", `{"spec": {"limits": {"a": {"lease": {"report_every": "1s"}}}}}`, 2, "spec.limits.a.lease.report_every"},
+		{"routes of today", "spec: {app: a, rules: [{name: x, match: {path: /a}, units: {tokens: {reserve: 1}}}]}", 1, ""},
+		{"hosts", "spec: {rules: [{match: {path: /a}}, {match: {hosts: [a.org]}}]}", 3, "spec.rules[1].match.hosts"},
+		{"requests", "spec: {rules: [{units: {tokens: {reserve: 1}, requests: {reserve: 3}}}]}", 3, "spec.rules[0].units.requests"},
+		{"max", "spec: {rules: [{units: {tokens: {reserve: 1, max: 3}}}]}", 3, "spec.rules[0].units.tokens.max"},
+		{"use", "spec: {rules: [{units: {a: {reserve: 1}, b.c: {use: [{report: true}]}}}]}", 3, "spec.rules[0].units.b.c.use"},
+		{"unreported", "spec: {rules: [{units: {tokens: {unreported: reserve}}}]}", 3, "spec.rules[0].units.tokens.unreported"},
+		{"count", "spec: {count: {preset: answered}}", 3, "spec.count"},
+		{"attribution", "spec: {attribution: {request_header: x}}", 3, "spec.attribution"},
+		{"signed headers", "spec: {identity: {signed_headers: {}}}", 3, "spec.identity.signed_headers"},
+		{"still spends", "spec: {identity: {classes: [{name: a}, {name: b, still_spends: [a]}]}}", 3, "spec.identity.classes[1].still_spends"},
+		{"a unit of that name", "spec: {rules: [{units: {max: {reserve: 1}, use: {reserve: 1}}}]}", 1, ""},
+		{"rules that are no list", "spec: {rules: {a: {match: {hosts: [a.org]}}}}", 1, ""},
 		{"a limit of that name", "spec: {limits: {wait: {" + limit + "}, exact_below: {lease: {first: 2}}}}", 1, ""},
 		{"elsewhere", "metadata: {labels: {wait: x}}\nspec: {limits: [{lease: {wait: 1s}}]}", 1, ""},
 		{"no map at all", "17", 1, ""},
@@ -56,15 +68,21 @@ func TestLevel_S28_TheDocumentationNamesEveryNewField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := ""
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, fmt.Sprintf("| %d |", plan.FeatureLevel)) {
-			row = line
-		}
+	fields := plan.NewFields()
+	if len(fields[plan.FeatureLevel]) == 0 || len(fields[plan.FeatureLevel+1]) != 0 {
+		t.Errorf("no field, or one of a higher level: %v", fields)
 	}
-	for _, field := range []string{"on_unavailable", "exact_below", "wait", "report_every"} {
-		if !strings.Contains(row, field) {
-			t.Errorf("the row of level %d does not name %s: %q", plan.FeatureLevel, field, row)
+	for level, paths := range fields {
+		row := ""
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, fmt.Sprintf("| %d |", level)) {
+				row = line
+			}
+		}
+		for _, path := range paths {
+			if field := path[strings.LastIndexByte(path, '.')+1:]; !strings.Contains(row, field) {
+				t.Errorf("the row of level %d does not name %s: %q", level, field, row)
+			}
 		}
 	}
 	if !strings.Contains(string(text), "## Rollback") {

@@ -219,6 +219,22 @@ func (r *reader) elements(n *node, path string, each func(value *node, path stri
 	}
 }
 
+// some is elements for a list that must not be empty.
+func (r *reader) some(n *node, path string, each func(value *node, path string)) {
+	if n.kind == listNode && len(n.items) == 0 {
+		r.fail(n, path, "is empty; list at least one or leave the field out")
+	}
+	r.elements(n, path, each)
+}
+
+// someEntries is entries for a map that must not be empty.
+func (r *reader) someEntries(n *node, path string, each func(key, value *node, path string)) {
+	if n.kind == mapNode && len(n.items) == 0 {
+		r.fail(n, path, "is empty; write at least one entry or leave the field out")
+	}
+	r.entries(n, path, each)
+}
+
 // shown returns n as a message shows it: no more than fits in a line.
 func (n *node) shown() string {
 	switch n.kind {

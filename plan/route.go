@@ -13,19 +13,27 @@ type routeTable struct {
 	root     routeNode
 	rules    []*Rule
 	named    map[string]*Rule
-	plain    *Rule // for requests that no rule matches
-	heaviest *Rule // for paths that cannot be normalised
+	hosted   bool    // some rules are for certain hosts
+	plain    *Rule   // for requests that no rule matches
+	heaviest []*Rule // for paths that cannot be normalised: the first whose hosts match; the last one has none
 }
 
 // A routeNode is reached by one run of segments.
 type routeNode struct {
 	literal map[string]*routeNode
 	any     *routeNode // "{name}"
-	exact   []routeRef // rules that end here
-	here    []routeRef // rules for all that begins here, this path included
-	below   []routeRef // rules for all that goes on from here
+	exact   routeRefs  // rules that end here
+	here    routeRefs  // rules for all that begins here, this path included
+	below   routeRefs  // rules for all that goes on from here
 	// first is the lowest index of a rule here or below: nothing else can win.
 	first int
+}
+
+// routeRefs are rules for one run of segments: those for all hosts, and those for
+// certain ones by hostKey.
+type routeRefs struct {
+	all    []routeRef
+	byHost map[string][]routeRef
 }
 
 // A routeRef is one rule; the lower index wins.
@@ -42,7 +50,6 @@ func newRouteTable(all []*Routes) *routeTable {
 		named: map[string]*Rule{},
 		plain: &Rule{Weight: 1, Meter: true, Check: true},
 	}
-	t.heaviest = t.plain
 	for _, rs := range all {
 		for i := range rs.Rules {
 			rule := &rs.Rules[i]
@@ -51,24 +58,46 @@ func newRouteTable(all []*Routes) *routeTable {
 			if _, ok := t.named[rule.Name]; !ok && rule.Name != "" {
 				t.named[rule.Name] = rule
 			}
-			if rule.Meter && rule.Check && heavier(rule, t.heaviest) {
-				t.heaviest = rule
-			}
 		}
 	}
+	t.heaviest = heaviest(t.rules, t.plain)
 	return t
 }
 
-// heavier tells whether a costs more than b: by weight, then by all units
-// together.
-func heavier(a, b *Rule) bool {
+// heaviest returns the rules that cost the most: those of certain hosts that cost more
+// than any rule of all hosts, the dearest first, and then that one.
+func heaviest(rules []*Rule, plain *Rule) []*Rule {
+	all := []*Rule{plain}
+	for _, r := range rules {
+		if r.Meter && r.Check {
+			all = append(all, r)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *Rule) int { return costlier(b, a) })
+	end := slices.IndexFunc(all, func(r *Rule) bool { return len(r.Hosts) == 0 })
+	return slices.Clip(all[:end+1])
+}
+
+// costlier compares what rules cost: by requests, then by all units together.
+func costlier(a, b *Rule) int {
 	sum := func(r *Rule) (n uint64) {
 		for _, u := range r.Units {
 			n += uint64(u.Amount)
 		}
 		return n
 	}
-	return cmp.Or(cmp.Compare(a.Weight, b.Weight), cmp.Compare(sum(a), sum(b))) > 0
+	return cmp.Or(cmp.Compare(a.requests(), b.requests()), cmp.Compare(sum(a), sum(b)))
+}
+
+// requests returns how many requests the rule takes: its weight, or more if it
+// reserves more (A37).
+func (r *Rule) requests() int64 {
+	for i := range r.Units {
+		if r.Units[i].Unit == DefaultUnit {
+			return max(r.Weight, r.Units[i].Amount)
+		}
+	}
+	return r.Weight
 }
 
 // A shape is what a rule matches: segments, and whether more may follow.
@@ -127,43 +156,74 @@ func (t *routeTable) insert(rule *Rule, index int) {
 		}
 		n = next
 	}
-	ref := routeRef{index, rule.Methods}
+	t.hosted = t.hosted || len(rule.Hosts) > 0
 	switch s.more {
 	case nothing:
-		n.exact = append(n.exact, ref)
+		n.exact.add(rule, index)
 	case anything:
-		n.here = append(n.here, ref)
+		n.here.add(rule, index)
 	case further:
-		n.below = append(n.below, ref)
+		n.below.add(rule, index)
 	}
 }
 
+func (r *routeRefs) add(rule *Rule, index int) {
+	ref := routeRef{index, rule.Methods}
+	if len(rule.Hosts) == 0 {
+		r.all = append(r.all, ref)
+		return
+	}
+	if r.byHost == nil {
+		r.byHost = map[string][]routeRef{}
+	}
+	for _, h := range rule.Hosts {
+		r.byHost[hostKey(h)] = append(r.byHost[hostKey(h)], ref)
+	}
+}
+
+// An asked is what of a request rules match beside the path.
+type asked struct {
+	method string
+	host   []byte // bare, in lower case, its last maxHostKey bytes; nil where no rule asks for it
+}
+
 // find returns the first rule that matches.
-func (t *routeTable) find(method, path string) *Rule {
+func (t *routeTable) find(host, method, path string) *Rule {
 	rest, ok := normalize(path)
 	switch {
 	case path == "*": // OPTIONS *
 		rest = ""
 	case !ok:
-		return t.heaviest
+		return t.dearest(bareHost(host))
 	}
-	if best := t.root.find(method, rest, math.MaxInt); best < len(t.rules) {
+	q := asked{method: method}
+	if t.hosted {
+		var room [maxHostKey]byte
+		q.host = lowerHost(room[:0], bareHost(host))
+	}
+	if best := t.root.find(&q, rest, math.MaxInt); best < len(t.rules) {
 		return t.rules[best]
 	}
 	return t.plain
 }
 
+// dearest returns the rule that costs the most of those for a bare host.
+func (t *routeTable) dearest(host string) *Rule {
+	i := slices.IndexFunc(t.heaviest, func(r *Rule) bool { return anyHost(r.Hosts, host) })
+	return t.heaviest[i]
+}
+
 // find returns the lowest index below best of a rule for the rest of a path, or
 // best.
-func (n *routeNode) find(method, rest string, best int) int {
+func (n *routeNode) find(q *asked, rest string, best int) int {
 	if n.first >= best {
 		return best
 	}
-	best = lowest(n.here, method, best)
+	best = q.lowest(&n.here, best)
 	if rest == "" {
-		return lowest(n.exact, method, best)
+		return q.lowest(&n.exact, best)
 	}
-	best = lowest(n.below, method, best)
+	best = q.lowest(&n.below, best)
 	segment := rest[1:]
 	if end := strings.IndexByte(segment, '/'); end >= 0 {
 		segment, rest = segment[:end], segment[end:]
@@ -171,20 +231,35 @@ func (n *routeNode) find(method, rest string, best int) int {
 		rest = ""
 	}
 	if next := n.literal[segment]; next != nil {
-		best = next.find(method, rest, best)
+		best = next.find(q, rest, best)
 	}
 	if n.any != nil && segment != "" {
-		best = n.any.find(method, rest, best)
+		best = n.any.find(q, rest, best)
 	}
 	return best
 }
 
-func lowest(refs []routeRef, method string, best int) int {
+// lowest returns the lowest index below best of refs that match, or best.
+func (q *asked) lowest(refs *routeRefs, best int) int {
+	best = q.first(refs.all, best)
+	if refs.byHost == nil {
+		return best
+	}
+	best = q.first(refs.byHost[string(q.host)], best)
+	for i, c := range q.host {
+		if c == '.' {
+			best = q.first(refs.byHost[string(q.host[i:])], best)
+		}
+	}
+	return best
+}
+
+func (q *asked) first(refs []routeRef, best int) int {
 	for i := range refs {
 		if refs[i].index >= best {
 			return best
 		}
-		if len(refs[i].methods) == 0 || slices.Contains(refs[i].methods, method) {
+		if len(refs[i].methods) == 0 || slices.Contains(refs[i].methods, q.method) {
 			return refs[i].index
 		}
 	}
@@ -193,17 +268,17 @@ func lowest(refs []routeRef, method string, best int) int {
 
 // covers tells whether r matches whatever other matches.
 func (r *Rule) covers(other *Rule) bool {
-	if len(r.Methods) > 0 {
-		if len(other.Methods) == 0 {
+	return (len(r.Methods) == 0 || len(other.Methods) > 0 && containsAll(r.Methods, other.Methods)) &&
+		coversHosts(r.Hosts, other.Hosts) && r.shape().covers(other.shape())
+}
+
+func containsAll(all, some []string) bool {
+	for _, s := range some {
+		if !slices.Contains(all, s) {
 			return false
 		}
-		for _, m := range other.Methods {
-			if !slices.Contains(r.Methods, m) {
-				return false
-			}
-		}
 	}
-	return r.shape().covers(other.shape())
+	return true
 }
 
 func (s shape) covers(t shape) bool {

@@ -88,11 +88,11 @@ func TestRoute_C025_Spelling(t *testing.T) {
 		"?x":              900,
 		"/v1/\x7f/render": 900,
 	} {
-		if got := s.Route("api", "POST", path); got.Weight != want {
+		if got := s.Route("api", "", "POST", path); got.Weight != want {
 			t.Errorf("%q weighs %d by rule %q, want %d", path, got.Weight, got.Name, want)
 		}
 	}
-	if s.Route("other", "GET", "/") != nil {
+	if s.Route("other", "", "GET", "/") != nil {
 		t.Error("a rule for an app that does not exist")
 	}
 }
@@ -179,7 +179,7 @@ func TestRoute_Matching(t *testing.T) {
 		"delete /x":               "",
 	} {
 		method, path, _ := strings.Cut(request, " ")
-		if got := s.Route("api", method, path).Name; got != want {
+		if got := s.Route("api", "", method, path).Name; got != want {
 			t.Errorf("%s: rule %q, want %q", request, got, want)
 		}
 	}
@@ -189,7 +189,12 @@ func TestRoute_Matching(t *testing.T) {
 }
 
 // matches is the plain way to tell whether a rule matches.
-func matches(r *plan.Rule, method, path string) bool {
+func matches(r *plan.Rule, host, method, path string) bool {
+	if len(r.Hosts) > 0 && !slices.ContainsFunc(r.Hosts, func(h string) bool {
+		return h == host || h[0] == '*' && strings.HasSuffix(host, h[1:])
+	}) {
+		return false
+	}
 	if len(r.Methods) > 0 && !slices.Contains(r.Methods, method) {
 		return false
 	}
@@ -207,86 +212,189 @@ func matches(r *plan.Rule, method, path string) bool {
 }
 
 // coverage fails if a rule matches a request and one that covers it does not.
-func coverage(t *testing.T, rules []plan.Rule, method, path string) {
+func coverage(t *testing.T, rules []plan.Rule, host, method, path string) {
 	t.Helper()
 	for i := range rules {
 		for j := range rules {
 			a, b := &rules[i], &rules[j]
-			if plan.Covers(a, b) && matches(b, method, path) && !matches(a, method, path) {
-				t.Fatalf("%+v does not cover %+v: %s %s", a, b, method, path)
+			if plan.Covers(a, b) && matches(b, host, method, path) && !matches(a, host, method, path) {
+				t.Fatalf("%+v does not cover %+v: %s %s%s", a, b, method, host, path)
 			}
 		}
 	}
+}
+
+// randomPath returns a path of a few segments, some of them patterns if it is a rule's.
+func randomPath(r *rand.Rand, patterns bool) string {
+	var b strings.Builder
+	for range 1 + r.IntN(4) {
+		segments := []string{"a", "b", "c"}
+		if patterns {
+			segments = append(segments, "{x}", "{y}")
+		}
+		b.WriteString("/" + segments[r.IntN(len(segments))])
+	}
+	if r.IntN(4) == 0 {
+		b.WriteString("/")
+	}
+	return b.String()
+}
+
+// randomRule returns a rule of any kind.
+func randomRule(r *rand.Rand, name string) plan.Rule {
+	rule := plan.Rule{Name: name, Weight: 1, Meter: true, Check: true}
+	if r.IntN(3) == 0 {
+		rule.Methods = []string{"GET", "PUT"}[r.IntN(2):]
+	}
+	if r.IntN(2) == 0 {
+		patterns := []string{"*.a.org", "*.x.a.org", "*.org", "a.org", "x.a.org", "b.org"}
+		r.Shuffle(len(patterns), func(i, j int) { patterns[i], patterns[j] = patterns[j], patterns[i] })
+		rule.Hosts = patterns[:1+r.IntN(2)]
+	}
+	switch r.IntN(8) {
+	case 0:
+		rule.GRPCMethod = randomPath(r, false)[1:]
+	case 1, 2:
+		rule.PathPrefix = randomPath(r, false)
+	case 3:
+		if rule.Methods == nil {
+			rule.Path = "/"
+		}
+	default:
+		rule.Path = randomPath(r, true)
+	}
+	return rule
 }
 
 // The tree finds what going through the rules one by one finds, and a rule that
 // covers another leaves it nothing.
 func TestRoute_AgainstBruteForce(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	path := func(patterns bool) string {
-		var b strings.Builder
-		for range 1 + r.IntN(4) {
-			segments := []string{"a", "b", "c"}
-			if patterns {
-				segments = append(segments, "{x}", "{y}")
-			}
-			b.WriteString("/" + segments[r.IntN(len(segments))])
-		}
-		if r.IntN(4) == 0 {
-			b.WriteString("/")
-		}
-		return b.String()
-	}
-	for range 100 {
+	hosts := []string{"a.org", "x.a.org", "y.x.a.org", "b.org"}
+	for range 200 {
 		rs := &plan.Routes{Name: "r", App: "api"}
 		for i := range 1 + r.IntN(12) {
-			rule := plan.Rule{Name: fmt.Sprint("r", i), Weight: 1, Meter: true, Check: true}
-			if r.IntN(3) == 0 {
-				rule.Methods = []string{"GET", "PUT"}[r.IntN(2):]
-			}
-			switch r.IntN(8) {
-			case 0:
-				rule.GRPCMethod = path(false)[1:]
-			case 1, 2:
-				rule.PathPrefix = path(false)
-			case 3:
-				if rule.Methods == nil {
-					rule.Path = "/"
-				}
-			default:
-				rule.Path = path(true)
-			}
-			rs.Rules = append(rs.Rules, rule)
+			rs.Rules = append(rs.Rules, randomRule(r, fmt.Sprint("r", i)))
 		}
 		c := catalog(t, appText)
 		c.Put(&plan.Document{Kind: plan.KindRoutes, Name: "r", Routes: rs}, 9)
 		s := c.Snapshot()
 		for range 80 {
-			method, p := []string{"GET", "PUT", "POST"}[r.IntN(3)], path(false)
-			coverage(t, rs.Rules, method, p)
+			method, host, p := []string{"GET", "PUT", "POST"}[r.IntN(3)], hosts[r.IntN(len(hosts))], randomPath(r, false)
+			coverage(t, rs.Rules, host, method, p)
 			want := ""
-			for i := range rs.Rules {
-				if matches(&rs.Rules[i], method, p) {
-					want = rs.Rules[i].Name
-					break
-				}
+			if i := slices.IndexFunc(rs.Rules, func(rule plan.Rule) bool { return matches(&rule, host, method, p) }); i >= 0 {
+				want = rs.Rules[i].Name
 			}
-			if got := s.Route("api", method, p).Name; got != want {
-				t.Fatalf("%s %s: rule %q, want %q of %+v", method, p, got, want, rs.Rules)
+			if got := s.Route("api", host, method, p).Name; got != want {
+				t.Fatalf("%s %s%s: rule %q, want %q of %+v", method, host, p, got, want, rs.Rules)
 			}
 		}
 	}
 }
 
 func TestRoute_AllocatesNothing(t *testing.T) {
-	s := catalog(t, appText, doc("Routes", "api", `{app: api, rules: [{match: {path: "/things/{id}/parts"}, weight: 2}]}`)).Snapshot()
+	s := catalog(t, appText, doc("Routes", "api", `{app: api, rules: [
+		{match: {path: "/things/{id}/parts"}, weight: 2}, {match: {hosts: ["*.example.org"], path: "/parts/{id}"}, weight: 3}]}`)).Snapshot()
+	long := strings.Repeat("x.", 5000) + "example.org."
 	allocs := testing.AllocsPerRun(100, func() {
-		if s.Route("api", "GET", "/things/7/parts?page=2").Weight != 2 || s.AppByHost("x.y.example.org:443") == nil {
+		if s.Route("api", "api.example.com", "GET", "/things/7/parts?page=2").Weight != 2 || s.AppByHost("x.y.example.org:443") == nil {
 			t.Fatal("not found")
+		}
+		if s.Route("api", "A.Example.ORG:8443", "GET", "/parts/7").Weight != 3 || s.Route("api", long, "GET", "/parts/7").Weight != 3 {
+			t.Fatal("not found by host")
 		}
 	})
 	if allocs != 0 {
 		t.Errorf("%v allocations", allocs)
+	}
+}
+
+// Rules may be for certain hosts, which are compared as those of apps are (C37, C39):
+// port, capitals and a final dot do not count. The first that matches wins, as always.
+func TestRoute_C37_C39_Hosts(t *testing.T) {
+	t.Parallel()
+	s := catalog(t, appText, doc("Routes", "api", `{app: api, rules: [
+		{name: admin, match: {hosts: [Admin.Example.com, "*.admin.example.com"]}, weight: 7},
+		{name: eu, match: {hosts: ["*.eu.example.com"], methods: [GET], path_prefix: /v1}, weight: 3},
+		{name: any, match: {path: /v1/things}},
+		{name: deep, match: {hosts: ["*.x.eu.example.com"]}},
+		{name: wide, match: {hosts: ["*.eu.example.com"]}, weight: 5},
+		{name: free, match: {hosts: [admin.example.com]}, weight: 9, check: false, reason: never refused}]}`)).Snapshot()
+	for request, want := range map[string]string{
+		"GET admin.example.com /":                                "admin",
+		"GET admin.example.com /v1/things":                       "admin",
+		"GET ADMIN.example.COM:8443 /":                           "admin",
+		"GET admin.example.com. /":                               "admin",
+		"GET a.b.admin.example.com /":                            "admin",
+		"GET notadmin.example.com /":                             "",
+		"GET admin.example.com.evil.org /":                       "",
+		"GET eu.example.com /v1":                                 "",
+		"GET a.eu.example.com /v1":                               "eu",
+		"GET a.EU.example.com:1 /v1/things":                      "eu",
+		"POST a.eu.example.com /v1/things":                       "any",
+		"POST a.eu.example.com /v1":                              "wide",
+		"POST a.x.eu.example.com /v1":                            "deep",
+		"GET  /v1/things":                                        "any",
+		"GET  /":                                                 "",
+		"GET [::1]:80 /v1/things":                                "any",
+		"GET . /":                                                "",
+		"OPTIONS admin.example.com *":                            "admin",
+		"POST " + strings.Repeat("a", 400) + ".eu.example.com /": "wide",
+		"POST " + strings.Repeat("admin.example.com.", 20) + "example.org /": "",
+		"GET " + strings.Repeat("a", 300) + "admin.example.com /":            "",
+
+		// What has no one meaning costs what the dearest rule of its host does.
+		"GET admin.example.com /%": "admin",
+		"GET a.eu.example.com /%":  "wide",
+		"GET other.example.com /%": "",
+	} {
+		parts := strings.SplitN(request, " ", 3)
+		if got := s.Route("api", parts[1], parts[0], parts[2]).Name; got != want {
+			t.Errorf("%s: rule %q, want %q", request, got, want)
+		}
+	}
+}
+
+// The weight is not all that makes a rule dear: requests may be reserved beside it.
+func TestRoute_A37_C025_RequestsMakeARuleDear(t *testing.T) {
+	t.Parallel()
+	s := catalog(t, appText, doc("Routes", "api", `{app: api, rules: [
+		{name: heavy, match: {path: /a}, weight: 5}, {name: late, match: {path: /b}, units: {requests: {reserve: 6, use: [{report: true}]}}}]}`)).Snapshot()
+	if got := s.Route("api", "", "GET", "/%").Name; got != "late" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A rule is hidden by one before it only if that is for all of its hosts.
+func TestCheck_C39_RulesHiddenByHosts(t *testing.T) {
+	t.Parallel()
+	for hosts, hidden := range map[string]bool{
+		"; ":                              true,
+		"; a.org":                         true,
+		"a.org; ":                         false,
+		"a.org; a.org":                    true,
+		"a.org; b.org":                    false,
+		"a.org; a.org, b.org":             false,
+		"a.org, b.org; b.org":             true,
+		"'*.a.org'; x.a.org, 'y.x.a.org'": true,
+		"'*.a.org'; a.org":                false,
+		"'*.a.org'; '*.a.org'":            true,
+		"'*.a.org'; '*.x.a.org'":          true,
+		"'*.x.a.org'; '*.a.org'":          false,
+		"x.a.org; '*.a.org'":              false,
+	} {
+		first, second, _ := strings.Cut(hosts, "; ")
+		match := func(hosts string) string {
+			if hosts == "" {
+				return "{path_prefix: /v1}"
+			}
+			return "{path_prefix: /v1, hosts: [" + hosts + "]}"
+		}
+		got := checked(t, appText, doc("Routes", "r", "{app: api, rules: [{name: a, match: "+match(first)+"}, {name: b, match: "+match(second)+"}]}"))
+		if strings.Contains(got, "can never match, since rule a") != hidden {
+			t.Errorf("%q: got %q", hosts, got)
+		}
 	}
 }
 

@@ -150,10 +150,7 @@ func (s *Snapshot) AppByDomain(domain string) *App { return s.domains[domain] }
 // not count, or nil. An exact host goes before "*.", and a longer "*." before a
 // shorter one.
 func (s *Snapshot) AppByHost(host string) *App {
-	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.Trim(host[i+1:], "0123456789") == "" {
-		host = host[:i]
-	}
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	host = strings.ToLower(bareHost(host))
 	if app := s.hosts[host]; app != nil || len(host) > 253 {
 		return app
 	}
@@ -197,19 +194,22 @@ func (s *Snapshot) Credential(key Hash) *Credential {
 
 // Route returns the rule for a request to an app: the first that matches, or one
 // that costs one request if none does. The path is compared as normalize tells,
-// with its query; one that cannot be normalised gets the rule with the highest
-// weight of all that are metered and checked, so that no spelling makes a request
-// cheaper. It returns nil if there is no such app.
+// with its query; one that cannot be normalised gets the dearest rule of the host
+// that is metered and checked, so that no spelling makes a request cheaper. It
+// returns nil if there is no such app. It allocates nothing for a path that is normal.
+//
+// The host is an authority, compared as AppByHost does. A rule for hosts matches no
+// request without one.
 //
 // A method matches as it is spelled: GET does not stand for HEAD. A path matches
 // as a whole, a prefix by whole segments: /v1 is a prefix of /v1 and /v1/x, not
 // of /v12; /v1/ is one of /v1/ and /v1/x, not of /v1.
-func (s *Snapshot) Route(app, method, path string) *Rule {
+func (s *Snapshot) Route(app, host, method, path string) *Rule {
 	e := s.apps.entries[app]
 	if e == nil || e.app == nil {
 		return nil
 	}
-	return e.routes.find(method, path)
+	return e.routes.find(host, method, path)
 }
 
 // RouteByName returns the rule of that name, or nil. If several Routes documents

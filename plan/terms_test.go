@@ -118,7 +118,7 @@ func TestTerms_BrokenApp(t *testing.T) {
 	c := plan.NewCatalog()
 	c.PutBroken(plan.KindApp, "api", 5, "app api has never been valid")
 	s := c.Snapshot()
-	if got := shown(s.Terms(t0, "api", "org:a")); got != "broken: app api has never been valid" || s.App("api") != nil || s.Route("api", "GET", "/") != nil {
+	if got := shown(s.Terms(t0, "api", "org:a")); got != "broken: app api has never been valid" || s.App("api") != nil || s.Route("api", "", "GET", "/") != nil {
 		t.Errorf("got %s", got)
 	}
 }

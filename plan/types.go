@@ -82,44 +82,6 @@ type Unit struct {
 	Registered string
 }
 
-// Count tells which requests cost once it is known how they ended. Those that do not
-// give everything back. Decoding fills in the default, the preset "answered".
-type Count struct {
-	// Statuses are the HTTP statuses that cost, of responses that are not gRPC's:
-	// 2xx, 3xx but 304, and 101 unless written.
-	Statuses StatusSet
-	// GRPCStatuses are the gRPC statuses that cost, a bit each: OK unless written.
-	GRPCStatuses uint32
-	// Aborted says that a request which the caller left before a response began
-	// costs if the upstream had seen it (A12). False unless written (A11).
-	Aborted bool
-	// Unfinished says that a response which began and broke off costs by its
-	// status. True unless written; the preset "completed" has false (C15).
-	Unfinished bool
-	// Replays says that an answer which the upstream marks as a replay costs like
-	// any other. False unless written (C16).
-	Replays bool
-	// ReplayHeader is the response header that marks a replay if its value is
-	// "true", in lower case: "idempotency-replayed" unless written.
-	ReplayHeader string
-}
-
-// A StatusSet is a set of HTTP statuses from 100 to 599.
-type StatusSet [10]uint64
-
-// Has tells whether status is in s.
-func (s *StatusSet) Has(status int) bool {
-	return status >= 100 && status <= 599 && s[status>>6]&(1<<(status&63)) != 0
-}
-
-// Add puts status, from 100 to 599, into s.
-func (s *StatusSet) Add(status int) { s[status>>6] |= 1 << (status & 63) }
-
-// HasGRPC tells whether a gRPC status costs.
-func (c *Count) HasGRPC(status int) bool {
-	return status >= 0 && status < 32 && c.GRPCStatuses&(1<<status) != 0
-}
-
 // Identity tells how an app learns who calls.
 type Identity struct {
 	// Tenant and Principal are tried in order; the first source that is
@@ -456,7 +418,7 @@ type Rule struct {
 // found out how many were used.
 type Reserve struct {
 	Unit   string
-	Amount int64
+	Amount int64 // of requests at least the route's weight
 	// Max is the most that one request is expected to use; 0: unknown. More counts
 	// in full and is counted as under-reserved (A40, A42).
 	Max int64

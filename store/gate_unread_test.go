@@ -59,9 +59,10 @@ func TestOldReplica_S26_KeepsTheLastVersionItCouldRead(t *testing.T) {
 	r := startDocuments(t, c, zerolog.New(&log))
 	r.until("terms", func(s *plan.Snapshot) bool { return len(s.Terms(time.Now(), "shop", "org:a").Nodes) == 1 })
 
-	publishNewer(t, c, plan.KindPlan, "pro", laterText(planText("pro", 200)), 3)
+	publishNewer(t, c, plan.KindPlan, "pro", laterText(planText("pro", 200)), plan.FeatureLevel+1)
 	r.untilRejected(1)
-	if got, want := r.problem(), "needs a newer version: it takes feature level 3, this one has 2; upgrade this replica"; got != want {
+	want := fmt.Sprintf("needs a newer version: it takes feature level %d, this one has %d; upgrade this replica", plan.FeatureLevel+1, plan.FeatureLevel)
+	if got := r.problem(); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	terms := r.Snapshot().Terms(time.Now(), "shop", "org:a")
@@ -104,7 +105,7 @@ func TestOldReplica_S26_WithoutALastVersionIsNoOneWithoutLimits(t *testing.T) {
 	before := get(t, c, store.EffectiveKey(plan.KindPlan, "pro"))
 	r := startDocuments(t, c, zerolog.Nop())
 	s := r.until("the other plan", func(s *plan.Snapshot) bool { return len(s.Terms(time.Now(), "shop", "org:b").Nodes) == 1 })
-	const want = "plan pro needs a newer version: this one, of feature level 2, cannot read what is enforced (6:"
+	want := fmt.Sprintf("plan pro needs a newer version: this one, of feature level %d, cannot read what is enforced (6:", plan.FeatureLevel)
 	if terms := s.Terms(time.Now(), "shop", "org:a"); !strings.HasPrefix(terms.Broken, want) {
 		t.Errorf("terms %+v", terms)
 	}
@@ -132,13 +133,13 @@ func TestOldReplica_S26_KeepsTenants(t *testing.T) {
 		return names
 	}
 	r.until("terms", func(s *plan.Snapshot) bool { return len(limits(s)) == 1 })
-	put(t, c, store.MinimumKey, `{"feature_level": 3}`)
+	put(t, c, store.MinimumKey, fmt.Sprintf(`{"feature_level": %d}`, plan.FeatureLevel+1))
 	put(t, c, store.DocumentKey(plan.KindTenant, "org:a"), tenantText("org:a", "pro", "")+"  lunar: true\n")
 	r.untilRejected(1)
 	if got := limits(r.Snapshot()); !slices.Equal(got, []string{"monthly"}) {
 		t.Errorf("limits %v, %+v", got, r.Snapshot().Terms(time.Now(), "shop", "org:a"))
 	}
-	if list := fmt.Sprint(r.Rejected()); !strings.Contains(list, "may need a newer version: the store needs feature level 3, this one has 2") {
+	if list := fmt.Sprint(r.Rejected()); !strings.Contains(list, fmt.Sprintf("may need a newer version: the store needs feature level %d, this one has %d", plan.FeatureLevel+1, plan.FeatureLevel)) {
 		t.Errorf("rejected %s", list)
 	}
 	if s := get(t, c, store.StatusKey(plan.KindTenant, "org:a")); s != "" {
@@ -160,9 +161,9 @@ func TestOldReplica_S26_A18_DoesNotMoveATimeZone(t *testing.T) {
 				put(t, c, store.DocumentKey(plan.KindApp, "shop"), appText("shop", "Europe/Berlin"))
 				r = startDocuments(t, c, zerolog.Nop())
 				r.until("app", func(s *plan.Snapshot) bool { return s.App("shop") != nil })
-				publishNewer(t, c, plan.KindApp, "shop", newer, 3)
+				publishNewer(t, c, plan.KindApp, "shop", newer, plan.FeatureLevel+1)
 			} else {
-				publishNewer(t, c, plan.KindApp, "shop", newer, 3)
+				publishNewer(t, c, plan.KindApp, "shop", newer, plan.FeatureLevel+1)
 				r = startDocuments(t, c, zerolog.Nop())
 			}
 			r.untilRejected(1)

@@ -24,6 +24,7 @@ import (
 //	/mete/v1/state/liable/INCARNATION                may still hold units
 //	/mete/v1/state/recalls/HH/TENANT/LIMIT/WINDOW    units are wanted back
 //	/mete/v1/state/jobs/NAME                         whose turn it is, and where
+//	/mete/v1/state/seals/ID                          a key that seals reservations
 const (
 	Prefix = "/mete/v1/"
 
@@ -43,6 +44,12 @@ const (
 	JobsPrefix = statePrefix + "jobs/"
 	// SweepKey tells which shards are swept next.
 	SweepKey = JobsPrefix + "sweep"
+	// SealsKey is put together with each new seal key: whoever moves it makes one.
+	SealsKey = JobsPrefix + "seals"
+	// SealsPrefix precedes the id of a seal key, 8 lower-case hex digits. Its value is
+	// JSON: key, the base64 of 16 bytes, which is a secret, and made, when that was by
+	// the clock of who made it. Fields that a version does not know it ignores.
+	SealsPrefix = statePrefix + "seals/"
 
 	statePrefix = Prefix + "state/"
 	usedPrefix  = statePrefix + "used/"

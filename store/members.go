@@ -29,6 +29,9 @@ type Presence struct {
 	Address string `json:"address"`
 	Version string `json:"version"`
 	Feature int    `json:"feature_level"`
+	// Process names the process, 16 lower-case hex digits, the same in all its
+	// incarnations. Versions that settle nothing have none.
+	Process string `json:"process,omitempty"`
 	// Clock is the replica's wall clock when it wrote this. It is shown and
 	// never compared with another clock to decide something.
 	Clock time.Time `json:"clock"`
@@ -49,6 +52,9 @@ type Members struct {
 	// at a time.
 	OnIncarnation func(id string)
 	OnLive        func(n int)
+	// OnPeers is called with what Peers returns when that changes, one call at a
+	// time; the map is the callee's.
+	OnPeers func(map[uint64]string)
 
 	// PresenceTTL and LiableTTL replace 30 s and 30 min in tests; a key is kept
 	// alive at a third and a thirtieth of them.
@@ -60,10 +66,11 @@ type Members struct {
 	telling sync.Mutex    // held while OnIncarnation is called
 
 	mu       sync.Mutex
-	id       string              // guarded by mu, as all below
-	live     map[string]Presence // by incarnation
+	id       string             // guarded by mu, as all below
+	live     map[string]present // by incarnation
 	liable   map[string]bool
 	reported int
+	told     map[uint64]string // to OnPeers
 }
 
 // NewMembers returns the membership of the replica called name.
@@ -120,7 +127,7 @@ func (m *Members) Replicas() map[string]Presence {
 	defer m.mu.Unlock()
 	all := make(map[string]Presence, len(m.live))
 	for id, p := range m.live {
-		all[id] = p
+		all[id] = p.Presence
 	}
 	return all
 }
@@ -310,7 +317,7 @@ func (m *Members) watch(ctx context.Context) {
 func (m *Members) batch(b batch) error {
 	m.mu.Lock()
 	if b.full {
-		m.live, m.liable = map[string]Presence{}, map[string]bool{}
+		m.live, m.liable = map[string]present{}, map[string]bool{}
 	}
 	for _, c := range b.changes {
 		m.change(c)
@@ -319,12 +326,16 @@ func (m *Members) batch(b batch) error {
 	moved := n != m.reported
 	m.reported = n
 	lost := !m.liable[m.id]
+	peers, other := m.newPeers()
 	m.mu.Unlock()
 	if lost {
 		m.poke()
 	}
 	if moved && m.OnLive != nil {
 		m.OnLive(n)
+	}
+	if other && m.OnPeers != nil {
+		m.OnPeers(peers)
 	}
 	return nil
 }
@@ -338,9 +349,9 @@ func (m *Members) change(c change) {
 	}
 	escaped, _ := strings.CutPrefix(c.key, ReplicasPrefix)
 	if id, ok := unescape(escaped); ok {
-		var p Presence
+		p := present{revision: c.revision}
 		// A version whose presence cannot be read is a replica all the same.
-		_ = json.Unmarshal(c.value(), &p)
+		_ = json.Unmarshal(c.value(), &p.Presence)
 		set(m.live, id, p, c.deleted())
 	}
 }

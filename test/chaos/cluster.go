@@ -9,6 +9,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/meteproject/mete/store"
 )
 
 // A cluster is an etcd of members that can be killed and paused. Nothing is ever
@@ -46,7 +48,7 @@ func startCluster(ctx context.Context, binary, dir string, n int) (*cluster, err
 		}
 		c.members = append(c.members, m)
 	}
-	if err := c.connect(ctx); err != nil {
+	if err := c.connect(ctx, c.endpoints()...); err != nil {
 		c.close()
 		return nil, err
 	}
@@ -74,9 +76,9 @@ func (m *member) start() (err error) {
 }
 
 // connect waits until the cluster answers.
-func (c *cluster) connect(ctx context.Context) (err error) {
+func (c *cluster) connect(ctx context.Context, endpoints ...string) (err error) {
 	if c.client, err = clientv3.New(clientv3.Config{
-		Endpoints: c.endpoints(), DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second, Logger: zap.NewNop(),
+		Endpoints: endpoints, DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second, Logger: zap.NewNop(),
 	}); err != nil {
 		return err
 	}
@@ -112,6 +114,24 @@ func (c *cluster) revision(ctx context.Context) (revision int64, err error) {
 		return err
 	})
 	return revision, err
+}
+
+// used returns what accounts say now that tenants used.
+func (c *cluster) used(ctx context.Context) (map[string]int64, error) {
+	r, err := c.client.Get(ctx, store.AccountsPrefix, clientv3.WithPrefix())
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]int64{}
+	for _, kv := range r.Kvs {
+		k, ok := store.ParseAccountKey(string(kv.Key))
+		a, err := readAccount(kv.Value)
+		if err != nil || !ok {
+			return nil, fmt.Errorf("%s is no account: %w", kv.Key, err)
+		}
+		used[k.Tenant] += a.Used()
+	}
+	return used, nil
 }
 
 // close ends the members at once.

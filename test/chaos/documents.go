@@ -17,7 +17,8 @@ const (
 
 // Documents of every world: requests for /2 and so on are of so many units.
 const (
-	appText = "{apiVersion: mete/v1, kind: App, metadata: {name: chaos}, spec: {time_zone: UTC, identity: {tenant: [{request_header: x-tenant}]}}}"
+	appText = "{apiVersion: mete/v1, kind: App, metadata: {name: chaos}, spec: {time_zone: UTC, " +
+		"identity: {tenant: [{api_key: x-api-key}, {request_header: x-tenant}]}}}"
 
 	routesText = "{apiVersion: mete/v1, kind: Routes, metadata: {name: chaos}, spec: {app: chaos, rules: [" +
 		"{name: two, match: {path: /2}, weight: 2}, {name: three, match: {path: /3}, weight: 3}, {name: seven, match: {path: /7}, weight: 7}]}}"

@@ -57,6 +57,19 @@ func (l *link) set(state linkState, slow time.Duration) {
 	l.moved = make(chan struct{})
 }
 
+// reset breaks all connections by RST. What is on its way is lost; new connections are
+// welcome, as far as the state allows.
+func (l *link) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+	}
+	l.breakAll()
+}
+
 // close breaks everything for good.
 func (l *link) close() {
 	l.mu.Lock()

@@ -80,6 +80,7 @@ func scenarios() [][]scenario {
 		{{"faults", playFaults}},
 		{{"killed", playKilled}, {"paused", playPaused}},
 		{{"lost", playLost}, {"skew", playSkew}},
+		{{"log", playLog}, {"restart", playRestart}},
 		{{"hot", playHot}}, // needs the machine for itself
 	}
 }

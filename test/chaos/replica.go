@@ -24,6 +24,7 @@ type replica struct {
 	dir     string
 	history string // file that its operations are written to
 	args    []string
+	listen  string // address of its gRPC API; "": another one at each start
 	links   []*link
 
 	mete *rig.Mete
@@ -40,6 +41,9 @@ type face struct {
 // start runs the replica, or runs it again, and returns once it is ready.
 func (r *replica) start(ctx context.Context) error {
 	args := append([]string{"--name", r.name}, r.args...)
+	if r.listen != "" {
+		args = append(args, "--grpc-listen", r.listen)
+	}
 	if len(r.links) > 0 {
 		var ends []string
 		for _, l := range r.links {

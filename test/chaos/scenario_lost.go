@@ -5,11 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -126,31 +122,8 @@ func (r *replica) incarnation(ctx context.Context) (string, error) {
 	return status.Incarnation, err
 }
 
-// bound reads what the replica says that its loss could cost at most.
+// bound reads what the replica says that its loss could cost at most: 0 as long as nothing
+// was lent.
 func (r *replica) bound(ctx context.Context) (int64, error) {
-	text, err := fetch(ctx, "http://"+r.mete.Metrics+"/metrics")
-	if err != nil {
-		return 0, err
-	}
-	line := regexp.MustCompile(`(?m)^mete_overshoot_bound_units\{app="` + appName + `",limit="` + limitName + `"\} (\S+)$`).FindSubmatch(text)
-	if line == nil {
-		return 0, nil // nothing was lent yet
-	}
-	units, err := strconv.ParseFloat(string(line[1]), 64)
-	return int64(units), err
-}
-
-func fetch(ctx context.Context, url string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	return io.ReadAll(resp.Body)
+	return r.metric(ctx, `mete_overshoot_bound_units{app="`+appName+`",limit="`+limitName+`"}`)
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -32,6 +33,8 @@ type worldConfig struct {
 	members, replicas int
 	args              []string // of mete
 	plans             []planDoc
+	more              []clientv3.Op // further documents
+	keepPorts         bool          // a replica has its gRPC port again when it starts anew
 }
 
 // newWorld starts a world below the run's directory and returns once its documents
@@ -50,7 +53,7 @@ func (r *run) newWorld(ctx context.Context, name string, cfg worldConfig) (_ *wo
 		return nil, err
 	}
 	w.books = openBooks(ctx, w.cluster.client)
-	if err := w.cluster.commit(ctx, documents(cfg.plans)...); err != nil {
+	if err := w.cluster.commit(ctx, append(documents(cfg.plans), cfg.more...)...); err != nil {
 		return nil, err
 	}
 	for i := range cfg.replicas {
@@ -58,7 +61,54 @@ func (r *run) newWorld(ctx context.Context, name string, cfg worldConfig) (_ *wo
 			return nil, err
 		}
 	}
+	if cfg.keepPorts {
+		if err := w.keepPorts(); err != nil {
+			return nil, err
+		}
+	}
 	return w, w.start(ctx)
+}
+
+// keepPorts gives every replica a port of its own.
+func (w *world) keepPorts() error {
+	ports, err := freePorts(len(w.replicas))
+	if err != nil {
+		return err
+	}
+	for i, r := range w.replicas {
+		r.listen = fmt.Sprintf("127.0.0.1:%d", ports[i])
+	}
+	return nil
+}
+
+// newLoneWorld starts one mete with an etcd of its own, which keeps its ports. It has no
+// books: etcd ends whenever mete does. The caller must close it.
+func (r *run) newLoneWorld(ctx context.Context, name string, args ...string) (_ *world, err error) {
+	w := &world{dir: filepath.Join(r.dir, name), truth: newTruth(), cluster: &cluster{}}
+	if err := os.MkdirAll(w.dir, 0o700); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.close())
+		}
+	}()
+	ports, err := freePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	etcd := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	if err := w.addReplica(r, "r0", append(args, "--etcd-listen", etcd)); err != nil {
+		return nil, err
+	}
+	one := w.replicas[0]
+	if err := errors.Join(w.keepPorts(), one.start(ctx), w.cluster.connect(ctx, etcd)); err != nil {
+		return nil, err
+	}
+	if err := w.cluster.commit(ctx, append(documents([]planDoc{outcomesPlan()}), outcomesDocuments()...)...); err != nil {
+		return nil, err
+	}
+	return w, w.ready(ctx, one)
 }
 
 func (w *world) addReplica(r *run, name string, args []string) error {

@@ -184,6 +184,6 @@ func TestReload_P27_NewCertificate(t *testing.T) {
 func overTLS(dir string) func(string) string {
 	const place = "      # TLS between Envoy and mete: put the transport_socket of tls.yaml here.\n"
 	return func(config string) string {
-		return strings.Replace(config, place, strings.ReplaceAll(part("tls.yaml", "      "), "/etc/mete/tls", dir), 1)
+		return strings.ReplaceAll(config, place, strings.ReplaceAll(part("tls.yaml", "      "), "/etc/mete/tls", dir))
 	}
 }

@@ -23,11 +23,12 @@ const TestID = "x-test-id"
 const TestRespond = "x-test-respond"
 
 // An Upstream is the API behind Envoy. To every request it answers what it got,
-// as a Seen in JSON; a request for /status/404 gets that status. It speaks
-// HTTP/1.1, HTTP/2 without TLS and gRPC (grpc.health.v1, always SERVING), all on
-// one port.
+// as a Seen in JSON; a request for /status/404 gets that status, and one with a
+// TestAct what that says. It speaks HTTP/1.1, HTTP/2 without TLS and gRPC
+// (grpc.health.v1, always SERVING), all on one port.
 type Upstream struct {
-	Address string
+	Address  string
+	Meetings Meetings // of requests with a TestAct
 
 	server *http.Server
 	mu     sync.Mutex
@@ -60,6 +61,9 @@ func StartUpstream(ctx context.Context) (*Upstream, error) {
 		ReadHeaderTimeout: 10 * time.Second,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			seen := u.note(r)
+			if u.act(w, r) {
+				return
+			}
 			if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 				calls.ServeHTTP(w, r)
 				return

@@ -1,0 +1,75 @@
+package envoy
+
+import (
+	"sync/atomic"
+
+	"github.com/meteproject/mete/authz"
+)
+
+// settleds is how many results settlements have.
+const settleds = int(authz.SettledDropped) + 1
+
+// settledTallies count settlements by what became of them.
+type settledTallies [settleds]atomic.Uint64
+
+func (t *settledTallies) count(s authz.Settled) {
+	if s < 0 || int(s) >= settleds {
+		s = 0
+	}
+	t[s].Add(1)
+}
+
+func (t *settledTallies) read() (out [settleds]uint64) {
+	for i := range t {
+		out[i] = t[i].Load()
+	}
+	return out
+}
+
+type logCounters struct {
+	settled      settledTallies
+	unreserved   atomic.Uint64
+	intermediate atomic.Uint64
+	malformed    atomic.Uint64
+	tcp          atomic.Uint64
+	broken       atomic.Uint64
+	tooLarge     atomic.Uint64
+	batches      atomic.Uint64
+	bytes        atomic.Uint64
+	streams      atomic.Int64
+}
+
+// LogStats are counts of what came by the access log, since the start. Each entry is in
+// exactly one of Settled, Unreserved, Intermediate, Malformed, TCP and Broken.
+type LogStats struct {
+	// Settled are entries of requests that had reserved something. The index is the
+	// authz.Settled.
+	Settled [settleds]uint64
+	// Unreserved are entries of requests that have reserved nothing: refused, exempt,
+	// never asked for, or answered too late.
+	Unreserved uint64
+	// Intermediate are entries about a request that goes on.
+	Intermediate uint64
+	// Malformed are entries, or ends of messages, that cannot be read.
+	Malformed uint64
+	// TCP are entries about connections.
+	TCP uint64
+	// Broken are entries that mete panicked over.
+	Broken uint64
+	// TooLarge are messages larger than Options.MaxMessage; their entries are lost.
+	TooLarge uint64
+	// Batches are messages, Bytes what they had.
+	Batches, Bytes uint64
+	// Streams are how many are open now.
+	Streams int64
+}
+
+func (c *logCounters) read() LogStats {
+	return LogStats{
+		Settled:    c.settled.read(),
+		Unreserved: c.unreserved.Load(), Intermediate: c.intermediate.Load(),
+		Malformed: c.malformed.Load(), TCP: c.tcp.Load(), Broken: c.broken.Load(),
+		TooLarge: c.tooLarge.Load(), Batches: c.batches.Load(), Bytes: c.bytes.Load(),
+		Streams: c.streams.Load(),
+	}
+}

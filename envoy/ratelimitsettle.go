@@ -1,0 +1,41 @@
+package envoy
+
+import "time"
+
+// A rate limit descriptor can be the end of a request instead of its begin: Envoy's
+// apply_on_stream_done sends it with a number from the response. The request is known
+// by what the answer that admitted it left in the metadata.
+
+// settleAll settles what the descriptors say was used. It does so even if the caller has
+// gone: Envoy never sends them again.
+func (s *Server) settleAll(now time.Time, c *limitCall) {
+	for i := range c.items {
+		d := &c.items[i]
+		switch {
+		case !d.settles:
+		case d.reservation == "":
+			s.counters.unreserved.Add(1)
+		case !d.own:
+			// Not 1, as for a request: the route says no number, or says it in a
+			// place where Envoy does not look.
+			s.counters.unnumbered.Add(1)
+		default:
+			s.counters.settlements.count(s.settler.SettleUnits(now, d.reservation, d.unit, d.hits, d.giveBack))
+		}
+	}
+}
+
+// metadataOfLimit is RateLimitResponse.dynamic_metadata.
+const metadataOfLimit = 6
+
+// reserved appends the metadata of the first descriptor that was decided, with a
+// reservation of what all were charged. Without any there is nothing to tell.
+func (c *limitCall) reserved(b []byte, now time.Time, s *Server) []byte {
+	for i := range c.decs {
+		if c.decs[i].App != nil {
+			c.prepare(now, &c.decs[i], s.pk)
+			return c.metadata(b, metadataOfLimit, s.decider, c.decs[i+1:])
+		}
+	}
+	return b
+}

@@ -1,0 +1,69 @@
+package store
+
+import (
+	"maps"
+	"strconv"
+)
+
+// present is a presence as it was put at a revision.
+type present struct {
+	Presence
+	revision int64
+}
+
+// process returns the number that p's process is named by; false if it has none that
+// this version can read.
+func (p *Presence) process() (uint64, bool) {
+	const digits = 16
+	if len(p.Process) != digits || !isLowerHex(p.Process) {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(p.Process, 16, 64)
+	return n, err == nil
+}
+
+func isLowerHex(s string) bool {
+	for _, c := range []byte(s) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// Peers returns the addresses of all live replicas, this one included, by the numbers
+// that their processes are named by. A replica without such a name or without an address
+// is left out. The map is the caller's. Concurrent calls are fine.
+func (m *Members) Peers() map[uint64]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.peers()
+}
+
+// peers is Peers. Of a process that is just beginning another incarnation, two presences
+// may be there: the one that was put last tells where it is. This replica knows best
+// what it is, and does not wait for its own presence. The caller holds mu.
+func (m *Members) peers() map[uint64]string {
+	peers, put := map[uint64]string{}, map[uint64]int64{}
+	for _, p := range m.live {
+		n, named := p.process()
+		if named && p.Address != "" && p.revision > put[n] {
+			peers[n], put[n] = p.Address, p.revision
+		}
+	}
+	if n, named := m.Presence.process(); named && m.Presence.Address != "" {
+		peers[n] = m.Presence.Address
+	}
+	return peers
+}
+
+// newPeers returns the peers, and whether OnPeers does not know them so yet. The caller
+// holds mu and calls OnPeers.
+func (m *Members) newPeers() (peers map[uint64]string, other bool) {
+	peers = m.peers()
+	if maps.Equal(peers, m.told) {
+		return nil, false
+	}
+	m.told = maps.Clone(peers)
+	return peers, true
+}
