@@ -144,9 +144,9 @@ func TestAccessLog_C135_MalformedTakesNothingAlong(t *testing.T) {
 	entry := func(token string) []byte { return field(1, mustMarshal(t, numbered(t, token))...) }
 	for _, b := range [][]byte{
 		mustMarshal(t, &accesslogv3.StreamAccessLogsMessage{Identifier: identifier}),
-		field(2, slices.Concat(entry("1"), field(1, 0x0a, 0x09, 1), entry("2"))...), // an entry that is cut off
-		slices.Concat(field(2, entry("3")...), []byte{0x12, 0x7f, 0}),               // a message that is
-		field(2, slices.Concat(entry("4"), []byte{0x0a, 0x7f})...),                  // a list that is
+		field(2, slices.Concat(entry("1"), field(1, 0x0a, 0x09, 1), entry("2"))...),         // an entry that is cut off
+		slices.Concat(field(2, entry("3")...), []byte{0x12, 0x7f, 0}),                       // a message that is
+		slices.Concat(field(2, slices.Concat(entry("4"), []byte{0x0a, 0x7f})...), field(3)), // a list that is
 		{0x10, 1},         // no message at all
 		field(2, 0x08, 1), // a number for an entry
 		field(3, 0x0a),    // a list of TCP entries that is cut off
@@ -420,6 +420,33 @@ func TestLogStream_C135_EndsBeforeItsConnectionIsCutOff(t *testing.T) {
 			b.want("1", "2")
 		})
 	}
+}
+
+// What was received is settled before the process may end, even if its stream is over.
+func TestLogStream_C135_GracefulStopWaitsForSettlements(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, envoy.Options{})
+		slow := make(chan struct{})
+		b.set.settle = func(string, *authz.Ending) authz.Settled { <-slow; return authz.SettledMore }
+		b.open()
+		b.send("1")
+		close(b.closing)
+		if err := <-b.done; err != nil {
+			t.Error(err)
+		}
+		stopped := make(chan struct{})
+		go func() { defer close(stopped); b.s.GracefulStop() }()
+		synctest.Wait()
+		select {
+		case <-stopped:
+			t.Error("stopped with an entry that is not settled")
+		default:
+		}
+		close(slow)
+		<-stopped
+		b.want("1")
+	})
 }
 
 func TestLogStream_EndsWithItsClient(t *testing.T) {

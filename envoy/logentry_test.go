@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -179,6 +180,40 @@ func TestLogEntry_Durations(t *testing.T) {
 		got, _, _, err := e.Read(mustMarshal(t, &logv3.HTTPAccessLogEntry{CommonProperties: &logv3.AccessLogCommon{Duration: tt.in}}))
 		if err != nil || got.Duration != tt.want {
 			t.Errorf("%v: %v, %v, want %v", tt.in, got.Duration, err, tt.want)
+		}
+	}
+}
+
+// The entries of maps in all forms that a protobuf may have, not only the usual one.
+func TestLogEntry_ReadsEveryFormOfAMap(t *testing.T) {
+	t.Parallel()
+	key, other, value, again := field(1, 'k'), field(1, 'o'), field(2, "value"...), field(2, "again"...)
+	long := field(1, bytes.Repeat([]byte{'k'}, 300)...)
+	for i, pair := range [][]byte{
+		slices.Concat(key, value), slices.Concat(value, key), slices.Concat(key, value, again), slices.Concat(key, value, other),
+		slices.Concat(key, value, field(7, 'x')), slices.Concat(field(7, 'x'), key, value), slices.Concat(other, key, value),
+		slices.Concat(long, value), key, value, {}, slices.Concat(key, field(2, bytes.Repeat([]byte{'v'}, 300)...)),
+	} {
+		b := field(4, slices.Concat(field(4, slices.Concat(other, again)...), field(4, pair...))...)
+		var m logv3.HTTPAccessLogEntry
+		if err := proto.Unmarshal(b, &m); err != nil {
+			t.Fatal(err)
+		}
+		var e envoy.LogEntry
+		got, _, _, err := e.Read(b)
+		if err != nil {
+			t.Errorf("form %d: %v", i, err)
+			continue
+		}
+		for k, v := range m.GetResponse().GetResponseHeaders() {
+			if h, ok := got.Response.Header(k); !ok || h != v {
+				t.Errorf("form %d: header %q = %q, %v, want %q", i, k, h, ok, v)
+			}
+		}
+		st := field(1, slices.Concat(field(1, "ns"...), field(2, field(1, pair...)...))...)
+		var s corev3.Metadata
+		if err := proto.Unmarshal(st, &s); err == nil {
+			compareMetadata(t, envoy.NewMetadata(st), &s)
 		}
 	}
 }

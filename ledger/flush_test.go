@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,17 +173,17 @@ func TestRun_C138_FailuresAreCountedAndTriedAgain(t *testing.T) {
 	var log strings.Builder
 	c := config(t, ledger.Config{Log: zerolog.New(&log)})
 	synctest.Test(t, func(t *testing.T) {
-		var down error
+		var down atomic.Bool
 		e, path := openFaulty(t, c, ledger.Faults{
 			Write: func(f *os.File, b []byte) (int, error) {
-				if down != nil {
-					return 0, down
+				if down.Load() {
+					return 0, syscall.ENOSPC
 				}
 				return f.Write(b)
 			},
 		})
 		stop := running(t, e)
-		down = errors.New("no space left")
+		down.Store(true)
 		u := use("a", 1)
 		for range 10 {
 			e.Add(&u)
@@ -189,10 +191,10 @@ func TestRun_C138_FailuresAreCountedAndTriedAgain(t *testing.T) {
 			synctest.Wait()
 		}
 		s := e.Stats()
-		if s.Failures != 10 || !errors.Is(s.Err, down) || s.Pending != 2 || s.Events != 0 {
+		if s.Failures != 10 || !errors.Is(s.Err, syscall.ENOSPC) || s.Pending != 2 || s.Events != 0 {
 			t.Errorf("%+v", s)
 		}
-		down = nil
+		down.Store(false)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if s := e.Stats(); s.Err != nil || s.Pending != 0 {

@@ -32,7 +32,7 @@ type entry struct {
 func newEntry(now time.Time, token string, w *work) entry {
 	s := &metev1.Settlement{
 		Reservation: []byte(token), Used: slices.Clone(w.measured.Used),
-		Free: w.measured.Free, Long: w.measured.Long,
+		Free: w.measured.Free, Long: w.measured.Long, Replayed: w.measured.Replayed,
 	}
 	return entry{settlement: s, decider: w.reservation.Replica, size: entryBytes + len(token) + 8*len(s.GetUsed()), at: now}
 }

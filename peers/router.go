@@ -193,7 +193,7 @@ func (r *Router) settleHere(now time.Time, s *metev1.Settlement) (result authz.S
 	result = r.cfg.Decider.Open(string(s.GetReservation()), &w.reservation)
 	if result == 0 {
 		w.measured.Used = append(w.measured.Used[:0], s.GetUsed()...)
-		w.measured.Free, w.measured.Long = s.GetFree(), s.GetLong()
+		w.measured.Free, w.measured.Long, w.measured.Replayed = s.GetFree(), s.GetLong(), s.GetReplayed()
 		result = r.cfg.Decider.Settle(now, &w.reservation, &w.measured)
 	}
 	r.giveBack(w)

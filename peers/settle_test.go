@@ -119,6 +119,27 @@ func TestSettleUnits_A37_PassesNumbersOn(t *testing.T) {
 }
 
 // What is passed on is a copy: the token and the ending end with the call.
+// All that was measured arrives at the process that decided.
+func TestSettle_A26_A48_C16_PassesAllOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, b := w.start(1), w.start(2)
+		know([]*replica{a, b}, a, b)
+		for i, e := range []authz.Ending{{}, {Status: 9, Duration: 2 * time.Hour}, {Status: 9, Unfinished: true}} {
+			n := number{2, uint64(i) + 1}
+			if got := a.Settle(time.Now(), n.token(), &e); got != authz.SettledElsewhere {
+				t.Fatalf("settled %q", got.Word())
+			}
+			synctest.Wait()
+			want := fmt.Sprint([]settled{{2, int64(e.Status), authz.Measured{Free: e.Status == 0, Long: e.Duration > 0, Replayed: e.Unfinished}}})
+			if got := fmt.Sprint(w.ledger.of(n)); got != want {
+				t.Errorf("ending %+v arrives as %s, want %s", e, got, want)
+			}
+		}
+	})
+}
+
 func TestSettle_C134_KeepsNothingOfItsCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

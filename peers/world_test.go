@@ -41,7 +41,7 @@ type ledger struct {
 type settled struct {
 	by   uint64
 	used int64
-	free bool
+	how  authz.Measured // but for Used
 }
 
 func (l *ledger) of(n number) []settled {
@@ -88,11 +88,11 @@ func (d *desk) Open(token string, r *authz.Reservation) authz.Settled {
 }
 
 func (d *desk) Measure(_ *authz.Reservation, e *authz.Ending, m *authz.Measured) {
-	m.Used, m.Free, m.Long = append(m.Used[:0], int64(e.Status)), e.Status == 0, e.Duration > time.Hour
+	m.Used, m.Free, m.Long, m.Replayed = append(m.Used[:0], int64(e.Status)), e.Status == 0, e.Duration > time.Hour, e.Unfinished
 }
 
 func (d *desk) MeasureUnits(r *authz.Reservation, unit string, n int64, giveBack bool, m *authz.Measured) authz.Settled {
-	m.Free, m.Long, m.Used = false, false, m.Used[:0]
+	*m = authz.Measured{Used: m.Used[:0]}
 	switch {
 	case unit != "tokens":
 		return authz.SettledMalformed
@@ -121,7 +121,7 @@ func (d *desk) Settle(_ time.Time, r *authz.Reservation, m *authz.Measured) auth
 	}
 	d.seen[n] = true
 	d.ledger.mu.Lock()
-	d.ledger.settled[n] = append(d.ledger.settled[n], settled{d.process, m.Used[0], m.Free})
+	d.ledger.settled[n] = append(d.ledger.settled[n], settled{d.process, m.Used[0], authz.Measured{Free: m.Free, Long: m.Long, Replayed: m.Replayed}})
 	d.ledger.mu.Unlock()
 	switch used, reserved := m.Used[0], r.Charges[0].Units; {
 	case m.Free:

@@ -8,35 +8,69 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/meteproject/mete/store"
 	"github.com/meteproject/mete/test/rig"
 )
 
-// A usage is what metectl tells of a tenant's quota.
+// A usage is what a tenant has used of its quota, and what replicas hold of it.
 type usage struct{ used, leased int64 }
 
-// usage asks metectl.
-func (s *stage) usage(ctx context.Context, c *cell) (usage, error) {
+// readUsage reads the account of each cell, and has metectl show those that ask says.
+func (s *stage) readUsage(ctx context.Context, cells []*cell, ask func(*cell) bool) error {
+	// Documents that metectl would read each time, to no end.
+	for _, prefix := range []string{"/mete/v1/credentials/", "/mete/v1/tenants/aborted:", "/mete/v1/tenants/completed:"} {
+		if _, err := s.etcd.Delete(ctx, prefix, clientv3.WithPrefix()); err != nil {
+			return err
+		}
+	}
+	accounts := store.NewAccounts(s.etcd)
+	var g errgroup.Group
+	g.SetLimit(runtime.NumCPU())
+	for _, c := range cells {
+		g.Go(func() error {
+			all, err := accounts.List(ctx, c.tenant())
+			if err != nil || len(all) > 1 {
+				return fmt.Errorf("%d accounts of %s: %w", len(all), c.tenant(), err)
+			}
+			if len(all) == 1 {
+				c.account = usage{all[0].Account.Used(), all[0].Account.Leased()}
+			}
+			if ask(c) {
+				c.shown, err = s.usage(ctx, c.tenant())
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// usage is what metectl shows of a tenant's only quota.
+func (s *stage) usage(ctx context.Context, tenant string) (*usage, error) {
 	bin, err := binaries()
 	if err != nil {
-		return usage{}, err
+		return nil, err
 	}
-	text, err := exec.CommandContext(ctx, filepath.Join(bin, "metectl"), "usage", c.tenant(), "-o", "json", "--endpoints", s.base.Etcd).Output()
+	text, err := exec.CommandContext(ctx, filepath.Join(bin, "metectl"), "usage", tenant, "-o", "json", "--endpoints", s.base.Etcd).CombinedOutput()
 	if err != nil {
-		return usage{}, fmt.Errorf("metectl usage %s: %w: %s", c.tenant(), err, text)
+		return nil, fmt.Errorf("metectl usage %s: %w: %s", tenant, err, text)
 	}
 	var report struct {
 		Limits []struct{ Used, Leased *int64 }
 	}
 	if err := json.Unmarshal(text, &report); err != nil {
-		return usage{}, err
+		return nil, err
 	}
 	if len(report.Limits) != 1 || report.Limits[0].Used == nil || report.Limits[0].Leased == nil {
-		return usage{}, fmt.Errorf("metectl usage %s tells of no quota, or of several: %s", c.tenant(), text)
+		return nil, fmt.Errorf("metectl usage %s tells of no quota, or of several: %s", tenant, text)
 	}
-	return usage{*report.Limits[0].Used, *report.Limits[0].Leased}, nil
+	return &usage{*report.Limits[0].Used, *report.Limits[0].Leased}, nil
 }
 
 // logged is how many entries Envoy has handed to its log, and how many requests have

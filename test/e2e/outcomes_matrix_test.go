@@ -65,9 +65,13 @@ func (m *matrix) play(ctx context.Context) (err error) {
 	if err := s.publish(ctx, "api", docs); err != nil {
 		return err
 	}
-	err = s.play(ctx, all)
+	if err := s.play(ctx, all); err != nil {
+		return err
+	}
 	m.figures = s.figures
-	return err
+	return s.readUsage(ctx, all, func(c *cell) bool {
+		return c.app == "api" && (m.replicas == 1 || c.column.name == "plain")
+	})
 }
 
 // list makes the cells.

@@ -19,11 +19,12 @@ type cell struct {
 	column  *column
 	app     string
 
-	saw  string // what the caller got
-	err  error
-	base int64 // what was used before
-	seen []logLine
-	used usage
+	saw     string // what the caller got
+	err     error
+	base    int64 // what was used before
+	seen    []logLine
+	account usage  // what is in the tenant's account
+	shown   *usage // what metectl shows; nil: it was not asked
 }
 
 func (c *cell) name() string   { return c.outcome.name + "-" + c.column.name }
@@ -54,10 +55,10 @@ func (c *cell) fills() int {
 type logLine struct{ kind, code, flags, details, decision string }
 
 // atOnce is how many cells are played at the same time.
-const atOnce = 48
+const atOnce = 64
 
-// play plays all cells on a stage and reads what they cost. A cell's own failure is
-// in the cell.
+// play plays all cells on a stage and then stops it, but for the store. A cell's own
+// failure is in the cell.
 func (s *stage) play(ctx context.Context, cells []*cell) error {
 	var g errgroup.Group
 	g.SetLimit(atOnce)
@@ -68,7 +69,7 @@ func (s *stage) play(ctx context.Context, cells []*cell) error {
 		})
 	}
 	_ = g.Wait()
-	return errors.Join(s.settled(ctx), s.stopAsking(), s.readLog(cells), s.readUsage(ctx, cells))
+	return errors.Join(s.settled(ctx), s.stopAsking(), s.readLog(cells))
 }
 
 func (s *stage) playOne(ctx context.Context, c *cell) error {
@@ -136,18 +137,4 @@ func (s *stage) readLog(cells []*cell) error {
 		c.seen = lines[c.id()]
 	}
 	return nil
-}
-
-// readUsage has metectl tell what each tenant has used.
-func (s *stage) readUsage(ctx context.Context, cells []*cell) error {
-	var g errgroup.Group
-	g.SetLimit(4)
-	for _, c := range cells {
-		g.Go(func() error {
-			var err error
-			c.used, err = s.usage(ctx, c)
-			return err
-		})
-	}
-	return g.Wait()
 }

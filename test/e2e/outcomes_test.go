@@ -76,8 +76,8 @@ func TestOutcomes_A6_A7_A25_A26_A27_A36_A37_A38_A39_A40_C4_C42_Columns(t *testin
 		}
 	}
 	grace := m.cell(t, "api", "up-200", "grace")
-	if grace.base != tightAmount || grace.used.used != tightAmount+1 {
-		t.Errorf("in grace: %d used before and %d after, want %d and one more", grace.base, grace.used.used, tightAmount)
+	if grace.base != tightAmount || grace.account.used != tightAmount+1 {
+		t.Errorf("in grace: %d used before and %d after, want %d and one more", grace.base, grace.account.used, tightAmount)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestOutcomes_P64_A26_TwoReplicas(t *testing.T) {
 			for j := range columns {
 				want += s.rows[i].costs[j]
 				c := pair.cell(t, "api", s.rows[i].name, columns[j].name)
-				got += c.used.used - c.base
+				got += c.account.used - c.base
 			}
 		}
 	}
@@ -153,7 +153,7 @@ func TestOutcomes_A12_C15_C2_WhatTheAppSays(t *testing.T) {
 				for app, want := range map[string]costs{"completed": completed, "aborted": aborted} {
 					c := m.cell(t, app, row.name, columns[j].name)
 					c.happened(t)
-					if got := c.used.used - c.base; got != want[j] {
+					if got := c.account.used - c.base; got != want[j] {
 						t.Errorf("%s, %s, %s: cost %d, want %d", app, row.name, columns[j].title, got, want[j])
 					}
 				}

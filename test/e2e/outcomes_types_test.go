@@ -40,6 +40,7 @@ type column struct {
 	rule  string // of its requests, without name and match; "": none
 
 	grace  bool // its tenants have used all but the grace
+	exempt bool // it does not even ask who calls
 	serves bool // its requests are never refused
 }
 
@@ -50,7 +51,7 @@ var columns = [7]column{
 	{name: "heavy", title: "weight 5", plan: "roomy", tight: "tight", fills: 1, rule: "weight: 5"},
 	{name: "less", title: "reserve 100, use 7", use: "7", plan: "roomy-credits", tight: "tight-credits", fills: 1, rule: "units: {credits: {reserve: 100, " + useUnits + "}}"},
 	{name: "more", title: "reserve 10, use 25", use: "25", plan: "roomy-credits", tight: "tight-credits", fills: 1, rule: "units: {credits: {reserve: 10, " + useUnits + "}}"},
-	{name: "exempt", title: "exempt", plan: "roomy", tight: "tight", fills: 1, serves: true, rule: "meter: false, check: false, reason: the matrix wants an exempt route"},
+	{name: "exempt", title: "exempt", plan: "roomy", tight: "tight", fills: 1, exempt: true, serves: true, rule: "meter: false, check: false, reason: the matrix wants an exempt route"},
 	{name: "metered", title: "meter-only", plan: "roomy", tight: "tight", fills: 1, serves: true, rule: "check: false, reason: the matrix wants a route that refuses nobody"},
 	{name: "grace", title: "in grace", plan: "grace", tight: "grace", fills: 2, grace: true},
 }

@@ -168,7 +168,9 @@ type Settlement struct {
 	// The request does not cost: all is given back.
 	Free bool `protobuf:"varint,3,opt,name=free,proto3" json:"free,omitempty"`
 	// The request took longer than its replica's leases are liable for.
-	Long          bool `protobuf:"varint,4,opt,name=long,proto3" json:"long,omitempty"`
+	Long bool `protobuf:"varint,4,opt,name=long,proto3" json:"long,omitempty"`
+	// The upstream has answered from memory what it had done before.
+	Replayed      bool `protobuf:"varint,5,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -231,6 +233,13 @@ func (x *Settlement) GetLong() bool {
 	return false
 }
 
+func (x *Settlement) GetReplayed() bool {
+	if x != nil {
+		return x.Replayed
+	}
+	return false
+}
+
 // SettleBatchResponse tells what became of each settlement.
 type SettleBatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -284,13 +293,14 @@ const file_mete_v1_replica_service_proto_rawDesc = "" +
 	"\x1dmete/v1/replica_service.proto\x12\amete.v1\"e\n" +
 	"\x12SettleBatchRequest\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\x06R\aprocess\x125\n" +
-	"\vsettlements\x18\x02 \x03(\v2\x13.mete.v1.SettlementR\vsettlements\"j\n" +
+	"\vsettlements\x18\x02 \x03(\v2\x13.mete.v1.SettlementR\vsettlements\"\x86\x01\n" +
 	"\n" +
 	"Settlement\x12 \n" +
 	"\vreservation\x18\x01 \x01(\fR\vreservation\x12\x12\n" +
 	"\x04used\x18\x02 \x03(\x12R\x04used\x12\x12\n" +
 	"\x04free\x18\x03 \x01(\bR\x04free\x12\x12\n" +
-	"\x04long\x18\x04 \x01(\bR\x04long\"A\n" +
+	"\x04long\x18\x04 \x01(\bR\x04long\x12\x1a\n" +
+	"\breplayed\x18\x05 \x01(\bR\breplayed\"A\n" +
 	"\x13SettleBatchResponse\x12*\n" +
 	"\aresults\x18\x01 \x03(\x0e2\x10.mete.v1.SettledR\aresults*\xc4\x01\n" +
 	"\aSettled\x12\x17\n" +
