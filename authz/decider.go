@@ -105,7 +105,7 @@ func (d *Decider) Decide(ctx context.Context, now time.Time, req *Request, dec *
 	dec.ID = NewID(now).tagged(d.process)
 	d.decide(ctx, now, req, dec)
 	d.stats.count(dec)
-	d.tellCharges(now, dec)
+	d.tellCharges(dec)
 }
 
 func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *Decision) {
@@ -272,7 +272,7 @@ func (d *Decider) GiveBack(now time.Time, dec *Decision) {
 		d.open.drop(dec.ID)
 		dec.number = 0
 	}
-	d.tellGivenBack(now, dec)
+	d.tellGivenBack(dec)
 	at := d.keeper.Instant(now)
 	for _, c := range dec.charges {
 		c.node.mu.Lock()

@@ -43,6 +43,15 @@ func (id ID) Append(dst []byte) []byte {
 	return dst
 }
 
+// Time returns when the decision was made, to the millisecond.
+func (id ID) Time() time.Time {
+	ms := int64(0)
+	for _, b := range id[:6] {
+		ms = ms<<8 | int64(b)
+	}
+	return time.UnixMilli(ms)
+}
+
 // Tag returns the last 16 bits of id.
 func (id ID) Tag() uint16 { return uint16(id[14])<<8 | uint16(id[15]) }
 

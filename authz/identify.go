@@ -168,7 +168,7 @@ func lookup(s *plan.Source, req *Request) (string, bool) {
 		return req.Peer, req.Peer != "" && plan.MatchPattern(s.Name, req.Peer)
 	case plan.SourceContextExtension:
 		return req.Extension(s.Name)
-	case plan.SourceNone:
+	case plan.SourceNone, plan.SourceResponseHeader, plan.SourceResponseTrailer, plan.SourceReport:
 	}
 	return "", false
 }

@@ -162,6 +162,7 @@ func BenchmarkOnBehalf(b *testing.B) {
 	j := newJudge(b)
 	run := func(token string, want bool) func(*testing.B) {
 		return func(b *testing.B) {
+			b.Helper()
 			b.ReportAllocs()
 			for b.Loop() {
 				if j.honours(token) != want {

@@ -171,68 +171,7 @@ func TestOnBehalf_C9_C10_WhatDoesNotHoldIsCountedAndBilled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k := newOnBehalfDesk(t)
-		now := time.Now().Unix()
-		claims := func(more string) string {
-			return fmt.Sprintf(`{"iss":"ask","sub":"u_1","tenant":"org:a","iat":%d,"exp":%d%s}`, now, now+120, more)
-		}
-		good := k.signer.token(nil)
-		parts := strings.Split(good, ".")
-		change := func(name string, v any) string { return k.signer.token(map[string]any{name: v}) }
-		header := func(h string) string { return k.signer.sign(h, claims("")) }
-		for name, test := range map[string]struct{ token, reason string }{
-			"of a user":             {newService("mallory").sign(onBehalfHeader, claims("")), "wrong_signature"},
-			"no signature":          {parts[0] + "." + parts[1] + ".", "malformed"},
-			"zero signature":        {parts[0] + "." + parts[1] + "." + raw(strings.Repeat("\x00", 64)), "wrong_signature"},
-			"other claims":          {parts[0] + "." + raw(claims(`,"jti":"x"`)) + "." + parts[2], "wrong_signature"},
-			"pipeline's key":        {service{"ask", k.pipeline.key}.token(nil), "wrong_signature"},
-			"unknown caller":        {newService("billing").token(nil), "wrong_caller"},
-			"other peer":            {k.pipeline.token(nil), "wrong_peer"},
-			"alg none":              {raw(`{"alg":"none","typ":"mete-on-behalf+jwt"}`) + "." + parts[1] + "." + parts[2], "wrong_algorithm"},
-			"alg HS256":             {header(`{"alg":"HS256","typ":"mete-on-behalf+jwt"}`), "wrong_algorithm"},
-			"alg missing":           {header(`{"typ":"mete-on-behalf+jwt"}`), "wrong_algorithm"},
-			"a bearer token":        {header(`{"alg":"EdDSA","typ":"JWT","kid":"1","x5t":"x"}`), "wrong_type"},
-			"no type":               {header(`{"alg":"EdDSA"}`), "wrong_type"},
-			"other spelling":        {header(`{"alg":"EdDSA","typ":"METE-on-behalf+jwt"}`), "wrong_type"},
-			"crit":                  {header(`{"alg":"EdDSA","typ":"mete-on-behalf+jwt","crit":["exp"]}`), "malformed"},
-			"crit as a text":        {header(`{"alg":"EdDSA","typ":"mete-on-behalf+jwt","crit":"exp"}`), "malformed"},
-			"nested":                {header(`{"alg":"EdDSA","typ":"mete-on-behalf+jwt","cty":"JWT"}`), "malformed"},
-			"a token in a token":    {k.signer.sign(onBehalfHeader, good), "malformed"},
-			"type twice":            {header(`{"alg":"EdDSA","typ":"JWT","typ":"mete-on-behalf+jwt"}`), "malformed"},
-			"user twice":            {k.signer.sign(onBehalfHeader, claims(`,"sub":"u_1"`)), "malformed"},
-			"user twice, escaped":   {k.signer.sign(onBehalfHeader, claims(`,"\u0073ub":"u_1"`)), "malformed"},
-			"audience":              {k.signer.sign(onBehalfHeader, claims(`,"aud":"another"`)), "malformed"},
-			"not before":            {k.signer.sign(onBehalfHeader, claims(fmt.Sprintf(`,"nbf":%d`, now+60))), "malformed"},
-			"more text":             {k.signer.sign(onBehalfHeader, claims("")+"{}"), "malformed"},
-			"no UTF-8":              {k.signer.sign(onBehalfHeader, claims(`,"jti":"`+"\xff"+`"`)), "malformed"},
-			"array":                 {k.signer.sign(onBehalfHeader, `[]`), "malformed"},
-			"null":                  {k.signer.sign(onBehalfHeader, `null`), "malformed"},
-			"padding":               {k.signer.sign(onBehalfHeader, claims(`,"jti":"1"`)) + "==", "malformed"},
-			"standard base64":       {strings.ReplaceAll(k.signer.sign(onBehalfHeader, claims(`,"jti":"???>>>"`)), "_", "/"), "malformed"},
-			"loose bits":            {loosened(good), "malformed"},
-			"a line end":            {good[:5] + "\n" + good[5:], "malformed"},
-			"four parts":            {good + ".x", "malformed"},
-			"two parts":             {parts[0] + "." + parts[1], "malformed"},
-			"a blank":               {good + " ", "malformed"},
-			"bearer scheme":         {"Bearer " + good, "malformed"},
-			"oversized":             {k.signer.sign(onBehalfHeader, claims(`,"jti":"`+strings.Repeat("x", 4096)+`"`)), "malformed"},
-			"two values":            {good + "," + good, "malformed"},
-			"other user":            {change("sub", "u_2"), "wrong_user"},
-			"other tenant":          {change("tenant", "org:b"), "wrong_user"},
-			"no user":               {change("sub", nil), "malformed"},
-			"empty user":            {change("sub", ""), "malformed"},
-			"no tenant":             {change("tenant", nil), "malformed"},
-			"user is a number":      {change("sub", 1), "malformed"},
-			"no caller":             {change("iss", nil), "malformed"},
-			"no begin":              {change("iat", nil), "malformed"},
-			"no end":                {change("exp", nil), "malformed"},
-			"end is a text":         {change("exp", fmt.Sprint(now+100)), "malformed"},
-			"end with a fraction":   {change("exp", float64(now)+99.5), "malformed"},
-			"end before the begin":  {k.signer.token(map[string]any{"iat": now, "exp": now}), "malformed"},
-			"end out of all bounds": {k.signer.token(map[string]any{"iat": int64(1)<<62 - 1, "exp": int64(1) << 62}), "malformed"},
-			"121 seconds":           {change("exp", now+121), "lives_too_long"},
-			"from the future":       {k.signer.token(map[string]any{"iat": now + 6, "exp": now + 60}), "not_yet_valid"},
-			"expired":               {k.signer.token(map[string]any{"iat": now - 60, "exp": now}), "expired"},
-		} {
+		for name, test := range k.badTokens() {
 			before, all := k.rejected(test.reason), k.rejected("all")
 			dec := k.ask(user(test.token))
 			if dec.Class != "people" || dec.Outcome == authz.Exempt || len(dec.Limits) != 2 {
@@ -254,6 +193,89 @@ func TestOnBehalf_C9_C10_WhatDoesNotHoldIsCountedAndBilled(t *testing.T) {
 			t.Errorf("requests without the header are counted: %d, want %d", n, all)
 		}
 	})
+}
+
+// A badToken is a token that does not hold.
+type badToken struct{ token, reason string }
+
+// badTokens are all the ways in which a token may be wrong.
+func (k *onBehalfDesk) badTokens() map[string]badToken {
+	bad := k.badForms()
+	maps.Copy(bad, k.badClaims())
+	return bad
+}
+
+// badForms are wrong in form, or signed by somebody else.
+func (k *onBehalfDesk) badForms() map[string]badToken {
+	now := time.Now().Unix()
+	claims := func(more string) string {
+		return fmt.Sprintf(`{"iss":"ask","sub":"u_1","tenant":"org:a","iat":%d,"exp":%d%s}`, now, now+120, more)
+	}
+	good := k.signer.token(nil)
+	parts := strings.Split(good, ".")
+	header := func(h string) string { return k.signer.sign(h, claims("")) }
+	return map[string]badToken{
+		"of a user":           {newService("mallory").sign(onBehalfHeader, claims("")), "wrong_signature"},
+		"no signature":        {parts[0] + "." + parts[1] + ".", "malformed"},
+		"zero signature":      {parts[0] + "." + parts[1] + "." + raw(strings.Repeat("\x00", 64)), "wrong_signature"},
+		"other claims":        {parts[0] + "." + raw(claims(`,"jti":"x"`)) + "." + parts[2], "wrong_signature"},
+		"pipeline's key":      {service{"ask", k.pipeline.key}.token(nil), "wrong_signature"},
+		"unknown caller":      {newService("billing").token(nil), "wrong_caller"},
+		"other peer":          {k.pipeline.token(nil), "wrong_peer"},
+		"alg none":            {raw(`{"alg":"none","typ":"mete-on-behalf+jwt"}`) + "." + parts[1] + "." + parts[2], "wrong_algorithm"},
+		"alg HS256":           {header(`{"alg":"HS256","typ":"mete-on-behalf+jwt"}`), "wrong_algorithm"},
+		"alg missing":         {header(`{"typ":"mete-on-behalf+jwt"}`), "wrong_algorithm"},
+		"a bearer token":      {header(`{"alg":"EdDSA","typ":"JWT","kid":"1","x5t":"x"}`), "wrong_type"},
+		"no type":             {header(`{"alg":"EdDSA"}`), "wrong_type"},
+		"other spelling":      {header(`{"alg":"EdDSA","typ":"METE-on-behalf+jwt"}`), "wrong_type"},
+		"crit":                {header(`{"alg":"EdDSA","typ":"mete-on-behalf+jwt","crit":["exp"]}`), "malformed"},
+		"crit as a text":      {header(`{"alg":"EdDSA","typ":"mete-on-behalf+jwt","crit":"exp"}`), "malformed"},
+		"nested":              {header(`{"alg":"EdDSA","typ":"mete-on-behalf+jwt","cty":"JWT"}`), "malformed"},
+		"a token in a token":  {k.signer.sign(onBehalfHeader, good), "malformed"},
+		"type twice":          {header(`{"alg":"EdDSA","typ":"JWT","typ":"mete-on-behalf+jwt"}`), "malformed"},
+		"user twice":          {k.signer.sign(onBehalfHeader, claims(`,"sub":"u_1"`)), "malformed"},
+		"user twice, escaped": {k.signer.sign(onBehalfHeader, claims(`,"\u0073ub":"u_1"`)), "malformed"},
+		"audience":            {k.signer.sign(onBehalfHeader, claims(`,"aud":"another"`)), "malformed"},
+		"not before":          {k.signer.sign(onBehalfHeader, claims(fmt.Sprintf(`,"nbf":%d`, now+60))), "malformed"},
+		"more text":           {k.signer.sign(onBehalfHeader, claims("")+"{}"), "malformed"},
+		"no UTF-8":            {k.signer.sign(onBehalfHeader, claims(`,"jti":"`+"\xff"+`"`)), "malformed"},
+		"array":               {k.signer.sign(onBehalfHeader, `[]`), "malformed"},
+		"null":                {k.signer.sign(onBehalfHeader, `null`), "malformed"},
+		"padding":             {k.signer.sign(onBehalfHeader, claims(`,"jti":"1"`)) + "==", "malformed"},
+		"standard base64":     {strings.ReplaceAll(k.signer.sign(onBehalfHeader, claims(`,"jti":"???>>>"`)), "_", "/"), "malformed"},
+		"loose bits":          {loosened(good), "malformed"},
+		"a line end":          {good[:5] + "\n" + good[5:], "malformed"},
+		"four parts":          {good + ".x", "malformed"},
+		"two parts":           {parts[0] + "." + parts[1], "malformed"},
+		"a blank":             {good + " ", "malformed"},
+		"bearer scheme":       {"Bearer " + good, "malformed"},
+		"oversized":           {k.signer.sign(onBehalfHeader, claims(`,"jti":"`+strings.Repeat("x", 4096)+`"`)), "malformed"},
+		"two values":          {good + "," + good, "malformed"},
+	}
+}
+
+// badClaims are true in form and signature.
+func (k *onBehalfDesk) badClaims() map[string]badToken {
+	now := time.Now().Unix()
+	change := func(name string, v any) string { return k.signer.token(map[string]any{name: v}) }
+	return map[string]badToken{
+		"other user":            {change("sub", "u_2"), "wrong_user"},
+		"other tenant":          {change("tenant", "org:b"), "wrong_user"},
+		"no user":               {change("sub", nil), "malformed"},
+		"empty user":            {change("sub", ""), "malformed"},
+		"no tenant":             {change("tenant", nil), "malformed"},
+		"user is a number":      {change("sub", 1), "malformed"},
+		"no caller":             {change("iss", nil), "malformed"},
+		"no begin":              {change("iat", nil), "malformed"},
+		"no end":                {change("exp", nil), "malformed"},
+		"end is a text":         {change("exp", fmt.Sprint(now+100)), "malformed"},
+		"end with a fraction":   {change("exp", float64(now)+99.5), "malformed"},
+		"end before the begin":  {k.signer.token(map[string]any{"iat": now, "exp": now}), "malformed"},
+		"end out of all bounds": {k.signer.token(map[string]any{"iat": int64(1)<<62 - 1, "exp": int64(1) << 62}), "malformed"},
+		"121 seconds":           {change("exp", now+121), "lives_too_long"},
+		"from the future":       {k.signer.token(map[string]any{"iat": now + 6, "exp": now + 60}), "not_yet_valid"},
+		"expired":               {k.signer.token(map[string]any{"iat": now - 60, "exp": now}), "expired"},
+	}
 }
 
 // loosened returns a token whose last character has another value in the bits that a

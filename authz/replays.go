@@ -3,6 +3,7 @@ package authz
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -30,7 +31,7 @@ const (
 // what is hashed: two mutations of one hash cannot be found in practice.
 func replayKey(app, tenant string, req *Request) (key [16]byte, ok bool) {
 	switch req.Method {
-	case "POST", "PUT", "PATCH", "DELETE":
+	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
 	default:
 		return key, false
 	}
@@ -168,14 +169,11 @@ func (c *completed) mark(r replayRoute, now time.Time) {
 
 func (c *completed) shard(key *[16]byte) *replayShard { return &c.shards[key[0]%replayShards] }
 
-// put remembers e in place of what is known of its key, or of the oldest entry. The
-// caller holds the lock.
+// put remembers e, in place of the oldest entry if there is no room. An entry of e's key
+// counts no more, and its place is used when its turn comes. The caller holds the lock.
 func (s *replayShard) put(e replayEntry) {
 	if s.at == nil {
 		s.at = make(map[[16]byte]int32)
-	}
-	if i, ok := s.at[e.key]; ok {
-		s.ring[i] = replayEntry{} // its place is used when its turn comes
 	}
 	if len(s.ring) < replaysByShard {
 		s.at[e.key] = int32(len(s.ring))

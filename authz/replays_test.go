@@ -137,6 +137,13 @@ func TestReplayKey_C16_IsTheSameEverywhere(t *testing.T) {
 			t.Errorf("%s: has a key", name)
 		}
 	}
+	for method, want := range map[string]bool{"POST": true, "PUT": true, "PATCH": true, "DELETE": true, "GET": false, "HEAD": false, "": false} {
+		req := mutation("k1")
+		req.Method = method
+		if _, ok := authz.ReplayKey("api", "org:a", &req); ok != want {
+			t.Errorf("%q: has a key: %v, want %v", method, ok, want)
+		}
+	}
 	longest := mutation(`"` + strings.Repeat("k", 255) + `"`)
 	if _, ok := authz.ReplayKey("api", "org:a", &longest); !ok {
 		t.Error("255 bytes have no key")

@@ -108,7 +108,7 @@ func (d *Decider) correct(now time.Time, r *Reservation, c *Charged, s quota.Set
 		if p := n.purseOf(key); p != nil {
 			p.Settle(at, s)
 			n.mu.Unlock()
-			d.tellCorrection(now, r, c, s.Used-s.Charged)
+			d.tellCorrection(r, c, s.Used-s.Charged)
 			return true
 		}
 		n.mu.Unlock()
@@ -118,7 +118,7 @@ func (d *Decider) correct(now time.Time, r *Reservation, c *Charged, s quota.Set
 			done := d.settleLate(at, n, terms, key, s)
 			n.mu.Unlock()
 			if done {
-				d.tellCorrection(now, r, c, s.Used-s.Charged)
+				d.tellCorrection(r, c, s.Used-s.Charged)
 			}
 			return done
 		}

@@ -550,3 +550,27 @@ func TestSettle_P65_RatesOfMeasuredUnits(t *testing.T) {
 		}
 	})
 }
+
+// Usage events belong to the hour of the decision, whenever the request ends, and say
+// whose use it was.
+func TestSettle_Q49_C59_C137_EventsOfTheHourOfTheDecision(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := settleDesk(t, "attribution: {request_header: x-pipeline-id}")
+		var got []string
+		k.onUse = func(u *authz.Use) {
+			if u.Unit == "tokens" {
+				got = append(got, fmt.Sprint(u.At.UTC().Format("15:04 "), u.Tenant, " ", u.Route, " ", u.Attribution, " ", u.Units))
+			}
+		}
+		until(t, "2026-12-10T10:59:00Z")
+		req := at("/chat")
+		req.Headers = append(req.Headers, authz.Field{Name: "x-pipeline-id", Value: "p-7"})
+		token := k.token(k.must(req, authz.Allowed))
+		until(t, "2026-12-10T11:46:00Z")
+		k.end(token, tells(200, "x-usage", "7"))
+		if want := "[10:59 org:a chat p-7 100 10:59 org:a chat p-7 -93]"; fmt.Sprint(got) != want {
+			t.Errorf("events %v, want %s", got, want)
+		}
+	})
+}

@@ -4,6 +4,8 @@ import "time"
 
 // A Use is one change of what a quota counts: the sum of all is what the accounts say.
 type Use struct {
+	// At is when the request was decided, also of what is given back or charged later:
+	// it belongs to that hour.
 	At                       time.Time
 	App, Tenant, Limit, Unit string // Tenant is the node that was charged
 	Window                   string // its id
@@ -22,12 +24,12 @@ func attribution(req *Request, header string) string {
 }
 
 // tellCharges tells what dec was charged.
-func (d *Decider) tellCharges(now time.Time, dec *Decision) { d.tell(now, dec, 1) }
+func (d *Decider) tellCharges(dec *Decision) { d.tell(dec, 1) }
 
 // tellGivenBack tells that dec's charges are undone.
-func (d *Decider) tellGivenBack(now time.Time, dec *Decision) { d.tell(now, dec, -1) }
+func (d *Decider) tellGivenBack(dec *Decision) { d.tell(dec, -1) }
 
-func (d *Decider) tell(now time.Time, dec *Decision, sign int64) {
+func (d *Decider) tell(dec *Decision, sign int64) {
 	if d.told == nil {
 		return
 	}
@@ -38,19 +40,19 @@ func (d *Decider) tell(now time.Time, dec *Decision, sign int64) {
 		}
 		key := c.purse.Key()
 		d.told(&Use{
-			At: now, App: dec.App.Name, Tenant: key.Tenant, Limit: key.Limit, Unit: c.unit, Window: key.Window,
+			At: dec.ID.Time(), App: dec.App.Name, Tenant: key.Tenant, Limit: key.Limit, Unit: c.unit, Window: key.Window,
 			Class: dec.Class, Principal: dec.Principal, Route: dec.Route, Attribution: dec.attribution, Units: sign * c.n,
 		})
 	}
 }
 
 // tellCorrection tells what a settlement changed.
-func (d *Decider) tellCorrection(now time.Time, r *Reservation, c *Charged, units int64) {
+func (d *Decider) tellCorrection(r *Reservation, c *Charged, units int64) {
 	if d.told == nil || units == 0 {
 		return
 	}
 	d.told(&Use{
-		At: now, App: r.App, Tenant: c.Node, Limit: c.Limit, Unit: c.Unit, Window: c.Window,
+		At: r.Decision.Time(), App: r.App, Tenant: c.Node, Limit: c.Limit, Unit: c.Unit, Window: c.Window,
 		Class: r.Class, Principal: r.Principal, Route: r.Route, Attribution: r.Attribution, Units: units,
 	})
 }

@@ -281,12 +281,21 @@ func TestReopen_Q49_C138_TakesAlongWhatWasNotWritten(t *testing.T) {
 func TestFile_C138_ATruncatedFileIsAppendedTo(t *testing.T) {
 	t.Parallel()
 	fail := false
-	e, path := openFaulty(t, ledger.Config{}, ledger.Faults{Write: func(f *os.File, b []byte) (int, error) {
-		if fail {
-			return 0, syscall.ENOSPC
-		}
-		return f.Write(b)
-	}})
+	e, path := openFaulty(t, ledger.Config{}, ledger.Faults{
+		Write: func(f *os.File, b []byte) (int, error) {
+			if fail {
+				n, _ := f.Write(b[:10])
+				return n, syscall.ENOSPC
+			}
+			return f.Write(b)
+		},
+		Truncate: func(f *os.File, n int64) error {
+			if fail {
+				return syscall.EIO
+			}
+			return f.Truncate(n)
+		},
+	})
 	u := use("a", 1)
 	e.Add(&u)
 	flush(t, e)
