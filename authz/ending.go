@@ -24,7 +24,8 @@ type Response interface {
 	// Header and Trailer return the first value of a field, by its lower-case name.
 	Header(name string) (value string, ok bool)
 	Trailer(name string) (value string, ok bool)
-	Metadata // what Envoy's filters have left of the request
+	// Lookup returns what Envoy's filters have left of the request, see Metadata.
+	Lookup(namespace string, path []string) (value string, ok bool)
 }
 
 // A Settled is what became of a settlement.

@@ -200,6 +200,16 @@ func claim(req *Request, path []string) (string, bool) {
 	return req.Metadata.Lookup(jwtNamespace, path)
 }
 
+// hasClaim tells whether there is a verified claim, be it a list or a map, such as the
+// "act" of RFC 8693.
+func hasClaim(req *Request, path []string) bool {
+	if req.Metadata == nil {
+		return false
+	}
+	under := append(append(req.claim[:0], jwtPayload), path...)
+	return req.Metadata.Has(jwtNamespace, under) || req.Metadata.Has(jwtNamespace, path)
+}
+
 // classify returns the first class whose conditions all hold.
 func classify(app *plan.App, req *Request, c *caller) *plan.Class {
 	for i := range app.Identity.Classes {
@@ -218,7 +228,7 @@ func fits(app *plan.App, c *plan.Class, req *Request, who *caller) bool {
 		return false
 	}
 	if c.JWTClaimPresent != nil {
-		if _, ok := claim(req, c.JWTClaimPresent); !ok {
+		if !hasClaim(req, c.JWTClaimPresent) {
 			return false
 		}
 	}

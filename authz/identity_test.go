@@ -13,6 +13,11 @@ import (
 // claims is verified metadata as a test writes it: "namespace:a.b" to a value.
 type claims map[string]string
 
+func (c claims) Has(namespace string, path []string) bool {
+	_, ok := c.Lookup(namespace, path)
+	return ok
+}
+
 func (c claims) Lookup(namespace string, path []string) (string, bool) {
 	v, ok := c[namespace+":"+strings.Join(path, ".")]
 	return v, ok

@@ -36,8 +36,8 @@ type openReservations struct {
 }
 
 // reports tells whether the app may report what dec's request used.
-func (dec *Decision) reports() bool {
-	return dec.rule != nil && slices.ContainsFunc(dec.rule.Units, canReport)
+func (d *Decision) reports() bool {
+	return d.rule != nil && slices.ContainsFunc(d.rule.Units, canReport)
 }
 
 func canReport(res plan.Reserve) bool { return reported(&res) }

@@ -49,6 +49,9 @@ type Metadata interface {
 	// Lookup returns the value at path in a namespace as text. Only strings,
 	// whole numbers and booleans are values; ok is false for anything else.
 	Lookup(namespace string, path []string) (value string, ok bool)
+	// Has tells whether there is anything but null at path in a namespace, be it a
+	// list or a map.
+	Has(namespace string, path []string) bool
 }
 
 // Header returns the first value of a header, by its lower-case name.

@@ -75,9 +75,9 @@ func (d *Decider) Seal(dst []byte, now time.Time, dec *Decision, more []Decision
 }
 
 // charged returns how many charges of dec can be settled.
-func (dec *Decision) charged() (n int) {
-	for i := range dec.charges {
-		if dec.settles(&dec.charges[i]) {
+func (d *Decision) charged() (n int) {
+	for i := range d.charges {
+		if d.settles(&d.charges[i]) {
 			n++
 		}
 	}
@@ -86,11 +86,11 @@ func (dec *Decision) charged() (n int) {
 
 // settles tells whether a charge can be settled. A bucket is about when a request came:
 // only units that nobody knows before it has ended are put right.
-func (dec *Decision) settles(c *charge) bool {
+func (d *Decision) settles(c *charge) bool {
 	if c.purse != nil {
 		return true
 	}
-	res := reserveOf(dec.rule, c.unit)
+	res := reserveOf(d.rule, c.unit)
 	return res != nil && len(res.Use) > 0
 }
 

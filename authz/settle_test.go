@@ -65,12 +65,12 @@ func (a answer) Lookup(namespace string, path []string) (string, bool) {
 	return v, ok
 }
 
-// used returns what the account of a tenant's limit says once all is reported.
-func (k *desk) used(tenant, limit string) int64 {
+// used returns what the account of org:a's limit says once all is reported.
+func (k *desk) used(limit string) int64 {
 	k.t.Helper()
 	time.Sleep(3 * time.Minute)
 	synctest.Wait()
-	return k.accountOf(tenant, limit).Used()
+	return k.accountOf("org:a", limit).Used()
 }
 
 func (k *desk) accountOf(tenant, limit string) quota.Account {
@@ -118,15 +118,17 @@ func at(path string) authz.Request {
 	return r
 }
 
-func TestSettle_A6_A8_A9_A11_A26_A27_A36_A37_A39_C2_C14_ByHowItEnded(t *testing.T) {
-	t.Parallel()
+// An endingCase is a way for a request to end, and what it costs.
+type endingCase struct {
+	name, count, path string
+	end               authz.Ending
+	requests, tokens  int64
+	want              authz.Settled
+}
+
+func endingCases() []endingCase {
 	aborted := authz.Ending{GRPC: -1, Reached: true}
-	cases := []struct {
-		name, count, path string
-		end               authz.Ending
-		requests, tokens  int64
-		want              authz.Settled
-	}{
+	return []endingCase{
 		{"success", "", "/", answered(200), 1, 0, authz.SettledAsReserved},
 		{"redirect", "", "/", answered(302), 1, 0, authz.SettledAsReserved},
 		{"upgrade", "", "/", answered(101), 1, 0, authz.SettledAsReserved},
@@ -160,7 +162,11 @@ func TestSettle_A6_A8_A9_A11_A26_A27_A36_A37_A39_C2_C14_ByHowItEnded(t *testing.
 		{"meter only", "", "/ingest", answered(200), 1, 0, authz.SettledAsReserved},
 		{"meter only, failed", "", "/ingest", answered(500), 0, 0, authz.SettledFree},
 	}
-	for _, c := range cases {
+}
+
+func TestSettle_A6_A8_A9_A11_A26_A27_A36_A37_A39_C2_C14_ByHowItEnded(t *testing.T) {
+	t.Parallel()
+	for _, c := range endingCases() {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -173,10 +179,10 @@ func TestSettle_A6_A8_A9_A11_A26_A27_A36_A37_A39_C2_C14_ByHowItEnded(t *testing.
 				if got := k.end(token, c.end); got != authz.SettledBefore {
 					t.Errorf("a repeat is %q, want repeated", got.Word())
 				}
-				if got := k.used("org:a", "monthly"); got != c.requests {
+				if got := k.used("monthly"); got != c.requests {
 					t.Errorf("%d requests are used, want %d", got, c.requests)
 				}
-				if got := k.used("org:a", "tokens"); got != c.tokens {
+				if got := k.used("tokens"); got != c.tokens {
 					t.Errorf("%d tokens are used, want %d", got, c.tokens)
 				}
 			})
@@ -201,7 +207,7 @@ func TestSettle_P64_P65_A37_SourcesInOrder(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := settleDesk(t, "")
 				k.end(k.token(k.ask(at("/chat"))), authz.Ending{Status: 200, GRPC: -1, Response: c.a})
-				if got := k.used("org:a", "tokens"); got != c.want {
+				if got := k.used("tokens"); got != c.want {
 					t.Errorf("%d tokens are used, want %d", got, c.want)
 				}
 			})
@@ -216,7 +222,7 @@ func TestSettle_C090_NumbersThatAreNone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			k := settleDesk(t, "")
 			k.end(k.token(k.ask(at("/chat"))), tells(200, "x-usage", value))
-			if got := k.used("org:a", "tokens"); got != 100 {
+			if got := k.used("tokens"); got != 100 {
 				t.Errorf("%q: %d tokens are used, want the 100 that were reserved", value, got)
 			}
 			if got := k.d.Stats().BadUnits; got != 1 {
@@ -242,7 +248,7 @@ func TestSettle_A40_A41_A43_C093_Debt(t *testing.T) {
 		if l := limit(t, dec, "tokens"); l.Left != 0 || l.Used != 230 {
 			t.Errorf("left %d used %d, want 0 and 230", l.Left, l.Used)
 		}
-		if got := k.used("org:a", "tokens"); got != 230 {
+		if got := k.used("tokens"); got != 230 {
 			t.Errorf("%d tokens are used, want 230", got)
 		}
 		if got := k.keeper.Stats().Overshoot[quota.UnderReserved]; got != 30 {
@@ -264,7 +270,7 @@ func TestSettle_A48_LongRequest(t *testing.T) {
 		e := tells(200, "x-usage", "230")
 		e.Duration = 40 * time.Minute
 		k.end(token, e)
-		if got := k.used("org:a", "tokens"); got != 230 {
+		if got := k.used("tokens"); got != 230 {
 			t.Errorf("%d tokens are used, want 230", got)
 		}
 		if got := k.keeper.Stats().Overshoot; got[quota.LongRequest] != 30 || got[quota.UnderReserved] != 0 {
@@ -286,7 +292,7 @@ func TestSettle_A26_A35_GivenBackIsThere(t *testing.T) {
 		k.end(tokens[1], answered(500))
 		k.must(at("/"), authz.Allowed)
 		k.must(at("/"), authz.QuotaExceeded)
-		if got := k.used("org:a", "monthly"); got != 3 {
+		if got := k.used("monthly"); got != 3 {
 			t.Errorf("%d are used, want 3", got)
 		}
 	})
@@ -335,7 +341,7 @@ func TestSettle_A26_C134_ByAnother(t *testing.T) {
 		if got := b.end(less, tells(200, "x-usage", "7")); got != authz.SettledBefore {
 			t.Errorf("a repeat is %q", got.Word())
 		}
-		if got := b.used("org:a", "tokens"); got != 137 {
+		if got := b.used("tokens"); got != 137 {
 			t.Errorf("%d are used, want 137", got)
 		}
 		if left := b.accountOf("org:a", "tokens").Leased(); left != 0 {
@@ -356,7 +362,7 @@ func TestSettle_A10_GivenBackIsVoid(t *testing.T) {
 		if got := k.end(token, tells(200, "x-usage", "500")); got != authz.SettledBefore {
 			t.Errorf("settled %q", got.Word())
 		}
-		if got := k.used("org:a", "tokens"); got != 0 {
+		if got := k.used("tokens"); got != 0 {
 			t.Errorf("%d are used, want 0", got)
 		}
 	})
@@ -432,7 +438,7 @@ func TestReport_P64_A37_A40_TheAppSays(t *testing.T) {
 				k := settleDesk(t, "")
 				dec := k.must(at("/job"), authz.Allowed)
 				c.play(k, dec, k.token(dec))
-				if got := k.used("org:a", "tokens"); got != c.want {
+				if got := k.used("tokens"); got != c.want {
 					t.Errorf("%d tokens are used, want %d", got, c.want)
 				}
 			})
@@ -466,7 +472,7 @@ func TestExtend_A25_P64_MoreOfTheSame(t *testing.T) {
 		if _, err := k.d.Report(ctx, time.Now(), dec.ID, map[string]int64{"tokens": 450}); err != nil {
 			t.Error(err)
 		}
-		if got := k.used("org:a", "tokens"); got != 450 {
+		if got := k.used("tokens"); got != 450 {
 			t.Errorf("%d are used, want 450", got)
 		}
 		if _, err := k.d.Extend(ctx, time.Now(), dec.ID, map[string]int64{"tokens": 1}); err == nil {
@@ -517,7 +523,7 @@ func TestSettle_C16_ReplaysAreFreeAndNotRefused(t *testing.T) {
 			k.end(k.token(k.must(mutation("k2"), authz.CountedOver)), tells(201, "idempotency-replayed", "true"))
 		}
 		k.must(mutation("k3"), authz.QuotaExceeded)
-		if got := k.used("org:a", "monthly"); got != 2 {
+		if got := k.used("monthly"); got != 2 {
 			t.Errorf("%d are used, want 2", got)
 		}
 	})

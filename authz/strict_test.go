@@ -305,6 +305,11 @@ spec: {time_zone: UTC, identity: {tenant: [{jwt_claim: org.id}]}}
 
 type orgClaim struct{}
 
+func (c orgClaim) Has(namespace string, path []string) bool {
+	_, ok := c.Lookup(namespace, path)
+	return ok
+}
+
 func (orgClaim) Lookup(_ string, path []string) (string, bool) {
 	return "org:a", len(path) == 3 && path[2] == "id"
 }

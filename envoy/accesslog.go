@@ -224,13 +224,17 @@ func (l *logStream) settle(now time.Time, b []byte) {
 		c.intermediate.Add(1)
 		return
 	}
-	token, ok := e.reservation()
-	if !ok {
+	tokens := e.reservations()
+	if tokens[0] == "" && tokens[1] == "" {
 		c.unreserved.Add(1)
 		return
 	}
 	e.conclude()
-	c.settled.count(l.s.settler.Settle(now, token, &e.ending))
+	for _, token := range tokens {
+		if token != "" {
+			c.settled.count(l.s.settler.Settle(now, token, &e.ending))
+		}
+	}
 }
 
 // identifier returns who sends a log, for people. It is told once per stream.
@@ -249,6 +253,9 @@ func identifier(b []byte) string {
 		case 2:
 			name = s.text("log_name")
 		}
+	}
+	if name == "" && node == "" {
+		return ""
 	}
 	return strings.Clone(valid(name[:min(len(name), most)] + " of " + node[:min(len(node), most)]))
 }

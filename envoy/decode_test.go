@@ -387,7 +387,11 @@ func compareCheck(t *testing.T, req *authz.Request, at *authv3.AttributeContext)
 	compareMetadata(t, req.Metadata, at.GetMetadataContext())
 }
 
-func compareMetadata(t *testing.T, m authz.Metadata, want *corev3.Metadata) {
+type looker interface {
+	Lookup(namespace string, path []string) (string, bool)
+}
+
+func compareMetadata(t *testing.T, m looker, want *corev3.Metadata) {
 	t.Helper()
 	if len(want.ProtoReflect().GetUnknown()) > 0 {
 		return
@@ -481,4 +485,28 @@ func FuzzDecodeRateLimit(f *testing.F) {
 			}
 		}
 	})
+}
+
+// C12: a claim is there, whatever its type; null is nothing.
+func TestMetadata_C12_Has(t *testing.T) {
+	t.Parallel()
+	m := fullCheck(t)
+	m.GetAttributes().MetadataContext = filterMetadata("jwt", map[string]any{
+		"act": map[string]any{"sub": "staff"}, "list": []any{"a"}, "empty": map[string]any{}, "text": "", "null": nil, "half": 0.5, "no": false,
+	})
+	var c envoy.CheckCall
+	req, err := c.Read(mustMarshal(t, m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{
+		"act": true, "act.sub": true, "act.iss": false, "list": true, "empty": true, "text": true, "null": false, "half": true, "no": true, "other": false, "text.sub": false,
+	} {
+		if got := req.Metadata.Has("jwt", strings.Split(path, ".")); got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+	if req.Metadata.Has("other", []string{"act"}) || req.Metadata.Has("jwt", nil) {
+		t.Error("a namespace that is not there, or no path, has something")
+	}
 }

@@ -74,8 +74,11 @@ func (l *LogEntry) Read(b []byte) (e *authz.Ending, token string, final bool, er
 		return nil, "", false, err
 	}
 	l.e.conclude()
-	token, _ = l.e.reservation()
-	return &l.e.ending, token, l.e.final(), nil
+	tokens := l.e.reservations()
+	if token = tokens[0]; token == "" || tokens[1] == "" {
+		return &l.e.ending, token + tokens[1], l.e.final(), nil
+	}
+	return &l.e.ending, token + "+" + tokens[1], l.e.final(), nil
 }
 
 // LogHandler is the handler of StreamAccessLogs.

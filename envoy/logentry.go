@@ -228,19 +228,19 @@ const (
 	limitNamespace = "envoy.filters.http.ratelimit"
 )
 
-// reservation returns the token of what the request reserved. ok is false if it has
-// reserved nothing. Who asks both services for a request settles what ext_authz did.
-func (e *logEntry) reservation() (token string, ok bool) {
-	for _, namespace := range [...]string{checkNamespace, limitNamespace} {
+// reservations returns the tokens of what the request reserved, "" for none: by the
+// check, and by the rate limit service, where it was asked, too.
+func (e *logEntry) reservations() (tokens [2]string) {
+	for i, namespace := range [...]string{checkNamespace, limitNamespace} {
 		fields, ok := e.meta.namespace(namespace)
 		if !ok {
 			continue
 		}
 		if token := textIn(fields, metaReservation); token != "" && admits(textIn(fields, metaOutcome)) {
-			return token, true
+			tokens[i] = token
 		}
 	}
-	return "", false
+	return tokens
 }
 
 // textIn returns a text in a Struct, or "".

@@ -40,7 +40,8 @@ type logCounters struct {
 }
 
 // LogStats are counts of what came by the access log, since the start. Each entry is in
-// exactly one of Settled, Unreserved, Intermediate, Malformed, TCP and Broken.
+// exactly one of Settled, Unreserved, Intermediate, Malformed, TCP and Broken, but one with
+// reservations of both services twice in Settled.
 type LogStats struct {
 	// Settled are entries of requests that had reserved something. The index is the
 	// authz.Settled.

@@ -18,23 +18,49 @@ var _ authz.Metadata = (*metadata)(nil)
 
 // Lookup returns the value at path in a namespace.
 func (m *metadata) Lookup(namespace string, path []string) (string, bool) {
-	at, ok := m.namespace(namespace)
-	if !ok || len(path) == 0 {
+	v, ok := m.value(namespace, path)
+	if !ok {
 		return "", false
 	}
+	return scalar(v)
+}
+
+// Has tells whether there is anything but null at path in a namespace.
+func (m *metadata) Has(namespace string, path []string) bool {
+	v, ok := m.value(namespace, path)
+	return ok && !null(v)
+}
+
+// value returns the Value at path in a namespace.
+func (m *metadata) value(namespace string, path []string) (v []byte, ok bool) {
+	at, ok := m.namespace(namespace)
+	if !ok || len(path) == 0 {
+		return nil, false
+	}
 	for i, name := range path {
-		v, found := entry(at, name)
-		if !found {
-			return "", false
+		if v, ok = entry(at, name); !ok {
+			return nil, false
 		}
 		if i == len(path)-1 {
-			return scalar(v)
+			return v, true
 		}
 		if at, ok = inner(v); !ok {
-			return "", false
+			return nil, false
 		}
 	}
-	return "", false
+	return nil, false
+}
+
+// null tells whether a Value is null, or malformed.
+func null(b []byte) bool {
+	is := true
+	s := scan("metadata", b)
+	for s.next() {
+		if s.num >= 1 && s.num <= 6 {
+			is = s.num == 1
+		}
+	}
+	return is || s.err != nil
 }
 
 // namespace returns what a filter has left, a Struct.

@@ -41,8 +41,8 @@ func (o *object) classes(n *node, path string, headers []SignedHeader, units []U
 func (o *object) stillSpends(c *Class, units []Unit) {
 	c.StillSpends = o.texts("still_spends")
 	n := o.field("still_spends")
-	if n != nil && c.Meter && c.Check {
-		o.fail(n, o.at("still_spends"), "belongs to classes with meter: false or check: false, this one spends every unit; leave it out")
+	if n != nil && (c.Meter || c.Check) {
+		o.fail(n, o.at("still_spends"), "belongs to classes with meter: false and check: false, which spend nothing else; write both or leave it out")
 		return
 	}
 	for _, name := range c.StillSpends {

@@ -63,6 +63,8 @@ func (o *object) useSources(n *node, path string) []Source {
 			return s.Kind == t.Kind && s.Name == t.Name && slices.Equal(s.Path, t.Path)
 		}) {
 			o.fail(item, path, "is listed twice; keep one")
+		} else if len(all) > 0 && all[len(all)-1].Kind == SourceReport {
+			o.fail(item, path, "comes after report, and a report may come when all others have told; write report last")
 		}
 		all = append(all, s)
 	})

@@ -39,7 +39,7 @@ spec:
       x-delegated: {callers: {ask: {keys: [%q]}}}
     classes:
       - {name: on_behalf, when: {signed_header: x-on-BEHALF}, meter: false, check: false, reason: the first call already paid, still_spends: [ai_calls, tokens]}
-      - {name: delegated, when: {signed_header: x-delegated}, check: false, reason: the first call already paid, still_spends: [tokens]}
+      - {name: delegated, when: {signed_header: x-delegated}, meter: false, check: false, reason: the first call already paid, still_spends: [tokens]}
       - {name: people}
 `, written[0], written[1], written[2], written[0])).App
 	want := []plan.SignedHeader{
@@ -55,7 +55,7 @@ spec:
 	if c[0].SignedHeader != "x-on-behalf" || !slices.Equal(c[0].StillSpends, []string{"ai_calls", "tokens"}) || c[0].Meter || c[0].Check {
 		t.Errorf("got class %+v", c[0])
 	}
-	if c[1].SignedHeader != "x-delegated" || !slices.Equal(c[1].StillSpends, []string{"tokens"}) || !c[1].Meter || c[2].StillSpends != nil {
+	if c[1].SignedHeader != "x-delegated" || !slices.Equal(c[1].StillSpends, []string{"tokens"}) || c[1].Meter || c[2].StillSpends != nil {
 		t.Errorf("got classes %+v", c[1:])
 	}
 }

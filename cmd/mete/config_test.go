@@ -218,12 +218,15 @@ func TestStrayVariables(t *testing.T) {
 	}
 }
 
+// A checked is arguments, and what is said of them.
+type checked struct {
+	args []string
+	want string // "": good
+}
+
 func TestCheck(t *testing.T) {
 	etcd := "--etcd-endpoints=https://etcd:2379"
-	for _, row := range []struct {
-		args []string
-		want string // "": good
-	}{
+	mustCheck(t, []checked{
 		{nil, ""},
 		{[]string{"--grpc-listen=[::1]:0", "--admin-listen=localhost:0", "--metrics-listen=127.0.0.1:0"}, ""},
 		{[]string{"--refusal-memory=61s"}, "refusal-memory 1m1s must be at most 1m0s, or a tenant goes on being refused"},
@@ -255,12 +258,6 @@ func TestCheck(t *testing.T) {
 		{[]string{"--grpc-listen=9001"}, `grpc-listen "9001" must be host:port`},
 		{[]string{"--grpc-listen=127.0.0.1:http"}, "the port must be a number"},
 		{[]string{"--grpc-listen=127.0.0.1:9003"}, "grpc-listen and metrics-listen are both 127.0.0.1:9003"},
-		{[]string{"--advertise-address=mete-0"}, "must be a host and a port"},
-		{[]string{"--advertise-address=:9001"}, "must be a host and a port"},
-		{[]string{"--advertise-address=mete-0:0"}, "must be a host and a port"},
-		{[]string{"--advertise-address=[fd00::1]:9001"}, ""},
-		{[]string{"--peer-ca=c"}, "peer-ca needs tls-cert"},
-		{[]string{"--peer-name=n"}, "peer-name needs tls-cert"},
 		{[]string{"--tls-cert=c"}, "tls-cert and tls-key are a pair"},
 		{[]string{"--tls-client-ca=c"}, "tls-client-ca needs tls-cert"},
 		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-client-san=*"}, "tls-client-san needs tls-client-ca"},
@@ -271,7 +268,24 @@ func TestCheck(t *testing.T) {
 		{[]string{"--etcd-endpoints=http://etcd:2379", "--etcd-ca=c"}, "entry 1 is not https"},
 		{[]string{"--etcd-endpoints=etcd:2379"}, "entry 1 must be like https://host:2379"},
 		{[]string{"--etcd-endpoints=unix:///run/etcd.sock"}, ""},
-	} {
+	})
+}
+
+func TestCheck_A26_HowReplicasReachEachOther(t *testing.T) {
+	mustCheck(t, []checked{
+		{[]string{"--advertise-address=mete-0"}, "must be a host and a port"},
+		{[]string{"--advertise-address=:9001"}, "must be a host and a port"},
+		{[]string{"--advertise-address=mete-0:0"}, "must be a host and a port"},
+		{[]string{"--advertise-address=[fd00::1]:9001"}, ""},
+		{[]string{"--peer-ca=c"}, "peer-ca needs tls-cert"},
+		{[]string{"--peer-name=n"}, "peer-name needs tls-cert"},
+	})
+}
+
+func mustCheck(t *testing.T, rows []checked) {
+	t.Helper()
+	for _, row := range rows {
+
 		s, err := load(t, "", nil, row.args...)
 		if err != nil {
 			t.Fatal(err)

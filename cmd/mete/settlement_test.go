@@ -51,19 +51,19 @@ func TestPeerConfig_A26_TrustsWhoeverIsConfigured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir.config.PeerName = "mete"
+	dir.PeerName = "mete"
 	conf, err := secure.peerConfig(dir.config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if conf.ServerName != "mete" || conf.RootCAs == nil && dir.config.TLSClientCA != "" {
+	if conf.ServerName != "mete" || conf.RootCAs == nil && dir.TLSClientCA != "" {
 		t.Errorf("calls are for %q, authority %v", conf.ServerName, conf.RootCAs)
 	}
 	pair, err := conf.GetClientCertificate(&tls.CertificateRequestInfo{})
 	if err != nil || pair.Leaf == nil {
 		t.Errorf("no certificate is shown: %v", err)
 	}
-	dir.config.PeerCA = "/nowhere"
+	dir.PeerCA = "/nowhere"
 	if _, err := secure.peerConfig(dir.config); err == nil {
 		t.Error("an authority that is not there is taken")
 	}

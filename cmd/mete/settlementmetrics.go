@@ -64,7 +64,7 @@ func newSettlementCollector(read func() settlementReadings) *settlementCollector
 		eventsPending: desc("usage_events_pending", "Usage events to be written."),
 		eventsFailed:  desc("usage_events_write_failures_total", "Writes of usage events that failed and are tried again."),
 
-		onBehalf:      desc("on_behalf_rejected_total", "Requests with an on-behalf token that was not honoured: they are counted as usual.", "app", "reason"),
+		onBehalf:      desc("on_behalf_rejected_total", "Requests with an on-behalf token that was not honoured: they are counted as usual.", "app", "header", "reason"),
 		unknownRoutes: desc("unknown_routes_total", "Requests whose Envoy route names a rule that is not there.", "app"),
 	}
 }
@@ -97,6 +97,12 @@ func (c *settlementCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for result := authz.SettledForged; result <= authz.SettledDropped; result++ {
 		s.counter(c.settled, int64(r.Router.Settled[result]), result.Word()) //nolint:gosec // no process lives that long
+	}
+	for key, n := range r.Decider.OnBehalfRejected {
+		s.counter(c.onBehalf, n, key.App, key.Header, key.Reason)
+	}
+	for app, n := range r.Decider.UnknownRoutes {
+		s.counter(c.unknownRoutes, n, app)
 	}
 	c.collectLogs(s, r.Envoy)
 	c.collectPeers(s, r.Router)

@@ -90,23 +90,19 @@ type explanation struct {
 }
 
 // explain finds out why the account is off: a request that is not settled counts as
-// it was reserved, and so does one of whose check Envoy never heard the answer. There are
-// at most so many of these. An error if nothing explains it.
+// it was reserved, and so does one of whose check Envoy never heard the answer, of which there
+// are no more than so many. Where several numbers of them explain it, the fewest are not
+// settled. An error if none do.
 func (b *bill) explain(account, mostUnheard int64) (explanation, error) {
 	answered := b.answered.Load()
 	e := explanation{bill: b, account: account, off: account - answered*b.used}
-	back := b.reserved - b.used
-	for e.unheardOf = 0; e.unheardOf <= mostUnheard; e.unheardOf++ {
-		rest := e.off - e.unheardOf*b.reserved
-		switch {
-		case rest == 0:
-			return e, nil
-		case back != 0 && rest%back == 0 && rest/back > 0 && rest/back <= answered:
-			e.unsettled = rest / back
+	for ; e.unsettled <= answered; e.unsettled++ {
+		rest := e.off - e.unsettled*(b.reserved-b.used)
+		if e.unheardOf = rest / b.reserved; rest%b.reserved == 0 && e.unheardOf >= 0 && e.unheardOf <= mostUnheard {
 			return e, nil
 		}
 	}
-	e.unheardOf = 0
+	e.unsettled, e.unheardOf = 0, 0
 	return e, fmt.Errorf("%s: %d requests used %d units, the account says %d: the difference of %d is no number of requests that count as they were reserved",
 		b.name, answered, answered*b.used, account, e.off)
 }
@@ -114,6 +110,7 @@ func (b *bill) explain(account, mostUnheard int64) (explanation, error) {
 // explainAll explains every bill's account, by tenant. Unheard is the most requests in
 // all of whose check Envoy may not have heard the answer.
 func explainAll(bills []*bill, used map[string]int64, unheard int64) (all []explanation, errs []error) {
+	left := unheard
 	for _, b := range bills {
 		e, err := b.explain(used[b.tenant()], min(unheard, b.unavailable.Load()))
 		if err != nil {
@@ -122,7 +119,10 @@ func explainAll(bills []*bill, used map[string]int64, unheard int64) (all []expl
 		if n := b.others.Load(); n > 0 {
 			errs = append(errs, fmt.Errorf("%s: %d requests ended in another way", b.name, n))
 		}
-		all = append(all, e)
+		all, left = append(all, e), left-e.unheardOf
+	}
+	if left < 0 {
+		errs = append(errs, fmt.Errorf("%d requests would have been let on without Envoy's hearing of it, %d at most were", unheard-left, unheard))
 	}
 	return all, errs
 }
@@ -130,11 +130,11 @@ func explainAll(bills []*bill, used map[string]int64, unheard int64) (all []expl
 // table shows explanations, a line each.
 func table(all []explanation) string {
 	var b strings.Builder
-	row := func(cells ...any) { fmt.Fprintf(&b, "\n    %-24s %8v %6v %9v %9v %8v %9v", cells...) }
-	row("", "answered", "503", "used", "account", "off by", "unsettled")
+	row := func(cells ...any) { fmt.Fprintf(&b, "\n    %-24s %8v %6v %9v %9v %8v %9v %10v", cells...) }
+	row("", "answered", "503", "used", "account", "off by", "unsettled", "unheard of")
 	for _, e := range all {
 		n := e.bill.answered.Load()
-		row(e.bill.name, n, e.bill.unavailable.Load(), n*e.bill.used, e.account, e.off, e.unsettled)
+		row(e.bill.name, n, e.bill.unavailable.Load(), n*e.bill.used, e.account, e.off, e.unsettled, e.unheardOf)
 	}
 	return b.String()
 }

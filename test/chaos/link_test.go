@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -128,5 +129,23 @@ func TestLink_CutBreaksWhatThereIs(t *testing.T) {
 	_, read = dial(t, l)
 	if _, err := read(patience); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v, want no new connection", err)
+	}
+}
+
+func TestLink_ResetBreaksWhatThereIsAndNoMore(t *testing.T) {
+	t.Parallel()
+	l, got := startLink(t)
+	send, read := dial(t, l)
+	l.set(silent, 0)
+	send("lost\n")
+	l.reset()
+	if _, err := read(patience); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %v, want an RST", err)
+	}
+	l.set(whole, 0)
+	send, read = dial(t, l)
+	send("new\n")
+	if line, err := read(patience); line != "new\n" || <-got != "new\n" {
+		t.Errorf("got %q, %v over a new connection", line, err)
 	}
 }

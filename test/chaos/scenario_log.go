@@ -108,8 +108,8 @@ func (f *front) load(seed uint64, bills []*bill) load {
 func breakLinks(ctx context.Context, seed uint64, links []*link) string {
 	rng := rand.New(rand.NewPCG(seed, 40)) //nolint:gosec // a seed is to be repeated
 	counts := map[string]int{}
-	for sleep(ctx, between(rng, 50*time.Millisecond, 500*time.Millisecond)) == nil {
-		l, d := links[rng.IntN(len(links))], between(rng, 100*time.Millisecond, 1200*time.Millisecond)
+	for sleep(ctx, between(rng, 100*time.Millisecond, 800*time.Millisecond)) == nil {
+		l, d := links[rng.IntN(len(links))], between(rng, 100*time.Millisecond, time.Second)
 		switch rng.IntN(4) {
 		case 0, 1:
 			counts["resets"]++
@@ -139,6 +139,7 @@ func breakLinks(ctx context.Context, seed uint64, links []*link) string {
 // told is what replicas say became of reservations.
 type told struct {
 	unsettled, lost int64
+	entries         int64            // of the log, with a reservation
 	settled         map[string]int64 // by result
 }
 
@@ -152,6 +153,7 @@ func (w *world) told(ctx context.Context, before int64) (t told, err error) {
 	}
 	t.unsettled = read("mete_reservations_unsettled") + read("mete_reservations_missing_total") - before
 	t.lost = read("mete_settlements_lost_total")
+	t.entries = read(`mete_access_log_entries_total{kind="reserved"}`)
 	t.settled = map[string]int64{}
 	for _, o := range outcomes() {
 		t.settled[o.result] = read(`mete_settlements_total{result="` + o.result + `"}`)
@@ -180,10 +182,13 @@ func (t told) judge(all []explanation) (figures string, err error) {
 	if sum != t.unsettled {
 		errs = append(errs, fmt.Errorf("mete_reservations_unsettled is %d; accounts tell of %d", t.unsettled, sum))
 	}
-	if sum == 0 || settled < sum {
+	if t.entries != settled {
+		errs = append(errs, fmt.Errorf("%d entries arrived, %d requests were settled", t.entries, settled))
+	}
+	if sum == 0 || settled == 0 {
 		errs = append(errs, fmt.Errorf("void: %d settled and %d not", settled, sum))
 	}
-	return fmt.Sprintf("%d settled, mete_reservations_unsettled %d", settled, t.unsettled), errors.Join(errs...)
+	return fmt.Sprintf("%d entries arrived, mete_reservations_unsettled %d", t.entries, t.unsettled), errors.Join(errs...)
 }
 
 // end stops the front and the replicas, and checks what needs no callers. It returns what the

@@ -232,7 +232,12 @@ func (w *world) judgeKilledPair(ctx context.Context, f *front, bills []*bill, ki
 	if err != nil {
 		return "", err
 	}
-	var unheard int64
+	// A check that was not answered may have been decided, unless it was never sent.
+	unsent, err := f.stat(ctx, "cluster.mete.upstream_rq_pending_failure_eject")
+	if err != nil {
+		return "", err
+	}
+	unheard := -unsent
 	for _, b := range bills {
 		unheard += b.unavailable.Load()
 	}
@@ -241,6 +246,6 @@ func (w *world) judgeKilledPair(ctx context.Context, f *front, bills []*bill, ki
 		return "", err
 	}
 	all, errs := explainAll(bills, used, unheard)
-	return fmt.Sprintf("%d kills; of the processes that live mete_reservations_unsettled %d, mete_settlements_lost_total %d; %s%s",
-		kills, told.unsettled, told.lost, proof, table(all)), errors.Join(append(errs, err)...)
+	return fmt.Sprintf("%d kills; of the processes that live mete_reservations_unsettled %d, mete_settlements_lost_total %d, %d checks without an answer; %s%s",
+		kills, told.unsettled, told.lost, unheard, proof, table(all)), errors.Join(append(errs, err)...)
 }

@@ -105,6 +105,7 @@ func long() section {
 		{name: "websocket", happened: "a websocket, closed by the caller", saw: "101", costs: counted, why: "One request, however long it lasts. 101 costs.", log: "101 DC downstream_remote_disconnect", how: script{act: rig.ActUpgrade, by: websocket}},
 		{name: "websocket-periodic", happened: "the same, with log entries meanwhile", saw: "101", costs: counted, why: "Entries before the last one settle nothing.", log: "101 DC downstream_remote_disconnect", how: script{act: rig.ActUpgrade, listener: "periodic", by: websocket}},
 		{name: "slow-stream-periodic", happened: "a slow answer, with log entries meanwhile", saw: "200", costs: counted, why: "Entries before the last one settle nothing.", log: "200 - via_upstream", how: script{act: rig.ActSlow, listener: "periodic"}},
+		{name: "grpc-stream-periodic", happened: "a slow gRPC stream, with log entries meanwhile", saw: "gRPC OK", costs: counted, why: "The number of units comes at the end, and with the last entry.", log: "200 - via_upstream", how: script{act: rig.ActCallSlow, listener: "periodic", by: stream}},
 		{name: "short-on-periodic", happened: "a quick answer, with a log entry at its start", saw: "200", costs: counted, why: "Entries before the last one settle nothing.", log: "200 - via_upstream", how: script{act: rig.ActStatus + "200", listener: "periodic"}},
 	}}
 }

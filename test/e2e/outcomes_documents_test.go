@@ -120,7 +120,7 @@ func awaitKey(ctx context.Context, m *rig.Mete, host, key string) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("documents are not in force: %v, %v: %w", r.GetDeniedResponse(), err, ctx.Err())
+			return fmt.Errorf("documents are not in force: %v: %w", r.GetDeniedResponse(), errors.Join(err, ctx.Err()))
 		}
 	}
 }

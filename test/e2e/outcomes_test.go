@@ -81,18 +81,27 @@ func TestOutcomes_A6_A7_A25_A26_A27_A36_A37_A38_A39_A40_C4_C42_Columns(t *testin
 	}
 }
 
-// The answer's metadata tells of the decision in all of Envoy's logs (P15), and its
-// metrics of every request that stays at what was reserved because nothing tells how
-// it ended.
+// The answer's metadata tells of the decision in all of Envoy's logs (P15), and mete's
+// metrics of every request that stays at what was reserved because nothing tells how it
+// ended.
 func TestOutcomes_P15_EveryEndIsHeardOf(t *testing.T) {
 	t.Parallel()
 	m := alone.played(t)
+	unsettled := 0
 	for _, c := range m.cells {
 		for _, line := range c.seen {
 			if line.kind == "DownstreamEnd" && !c.outcome.blind && len(line.decision) < 16 {
 				t.Errorf("%s: decision %q, want an id", c.id(), line.decision)
 			}
 		}
+		// Where both of Envoy's filters ask mete, the log settles what the first one reserved.
+		both := c.outcome.how.edge == "edge:roomy"
+		if (c.outcome.blind && c.outcome.costs == untold || both) && !c.column.exempt {
+			unsettled++
+		}
+	}
+	if n := m.figures["mete_reservations_unsettled"]; int(n) != unsettled {
+		t.Errorf("mete_reservations_unsettled is %v, want the %d whose end nothing tells", n, unsettled)
 	}
 	for _, word := range []string{"forged", "malformed", "late", "repeated", "dropped"} {
 		series := `mete_settlements_total{result="` + word + `"}`

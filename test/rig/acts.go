@@ -44,6 +44,7 @@ const (
 	ActCallFailsOnce  = "call-fails-once"  // gRPC: UNAVAILABLE to the first with this TestID, then as ActCallOK
 	ActCallRefused    = "call-refused"     // gRPC: NOT_FOUND in the headers, without trailers
 	ActCallStream     = "call-stream"      // gRPC: three messages and OK
+	ActCallSlow       = "call-slow"        // gRPC: a message each 200 ms, eight times, and OK
 	ActCallPart       = "call-part"        // gRPC: two messages and no more
 )
 
@@ -151,17 +152,12 @@ func part(w http.ResponseWriter) {
 	flush(w)
 }
 
-// repeat sends ten bytes at a time, n times, or for ever if n is negative.
+// repeat sends ten bytes at a time, n times, or for as long as the caller is there if
+// n is negative.
 func repeat(w http.ResponseWriter, r *http.Request, n int, every time.Duration) {
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	for i := 0; i != n; i++ {
+	for i := 0; i != n && r.Context().Err() == nil; i++ {
 		part(w)
-		select {
-		case <-ticker.C:
-		case <-r.Context().Done():
-			return
-		}
+		pause(r.Context(), every)
 	}
 }
 

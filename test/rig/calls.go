@@ -1,9 +1,11 @@
 package rig
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc/codes"
 )
@@ -36,6 +38,11 @@ func (u *Upstream) call(w http.ResponseWriter, r *http.Request, name string, nth
 		end = codes.NotFound
 	case ActCallStream:
 		messages(w, 3)
+	case ActCallSlow:
+		for range 8 {
+			messages(w, 1)
+			pause(r.Context(), 200*time.Millisecond)
+		}
 	case ActCallPart:
 		messages(w, 2)
 		<-r.Context().Done()
@@ -59,5 +66,13 @@ func messages(w http.ResponseWriter, n int) {
 	for range n {
 		_, _ = io.WriteString(w, emptyMessage)
 		flush(w)
+	}
+}
+
+// pause lets time pass, unless the caller leaves.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
 }
