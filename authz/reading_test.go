@@ -62,3 +62,30 @@ func TestDecide_C19_ADeniedReadingDoesNotOutliveAnUpgrade(t *testing.T) {
 		}
 	})
 }
+
+// Of a request that reached into the grace band, what it did not use comes back from
+// there: the last units go first.
+func TestSettle_C095_C4_TheGraceBandComesBackFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("units: {tokens: {title: tokens}}")+
+			planDoc("free", "tokens: {kind: quota, amount: 100, unit: tokens, when_used_up: {grace: 10%}, reset: {calendar: month}}")+
+			tenantDoc("org:a", "{plan: free}")+routesDoc(`
+- {name: most, match: {path: /most}, units: {tokens: {reserve: 98}}}
+- {name: chat, match: {path: /chat}, units: {tokens: {reserve: 8, use: [{response_header: x-usage}]}}}
+- {name: one, match: {path: /one}, units: {tokens: {reserve: 1}}}`)).seals()
+		k.must(at("/most"), authz.Allowed)
+		dec := k.must(at("/chat"), authz.Grace)
+		if l := limit(t, dec, "tokens"); l.Used != 106 || l.Left != 0 || l.GraceLeft != 4 {
+			t.Errorf("reserved: used %d, left %d, in grace %d, want 106, 0 and 4", l.Used, l.Left, l.GraceLeft)
+		}
+		k.end(k.token(dec), tells(200, "x-usage", "5"))
+		dec = k.must(at("/one"), authz.Grace)
+		if l := limit(t, dec, "tokens"); l.Used != 104 || l.Left != 0 || l.GraceLeft != 6 {
+			t.Errorf("settled and one more: used %d, left %d, in grace %d, want 104, 0 and 6", l.Used, l.Left, l.GraceLeft)
+		}
+		if got := k.used("tokens"); got != 104 {
+			t.Errorf("%d are used, want 104", got)
+		}
+	})
+}

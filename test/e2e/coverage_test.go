@@ -91,6 +91,32 @@ P55  TestConnectionAge_P32_P29_P55_NothingIsLost
 P68  TestKilled_A45_A47_P68_RestartReportsToTheUnit
 P72  TestHeaders_R8_P72_RenamedAndHidden
 P74  TestCap_P44_P74_A58_ThreeUnitsThenDeny
+A7   TestOutcomes_A6_A7_A25_A26_A27_A36_A37_A38_A39_A40_C4_C42_Columns
+A8   TestOutcomes_A6_A8_A9_C2_C14_Answers
+A9   TestOutcomes_A6_A8_A9_C2_C14_Answers
+A10  TestOutcomes_A10_C3_C4_C42_Refusals
+A11  TestOutcomes_A11_CallerLeaves
+A12  TestOutcomes_A12_C15_C2_WhatTheAppSays
+A25  TestOutcomes_A6_A7_A25_A26_A27_A36_A37_A38_A39_A40_C4_C42_Columns
+A26  TestOutcomes_A6_A7_A25_A26_A27_A36_A37_A38_A39_A40_C4_C42_Columns
+A27  TestOutcomes_A6_A7_A25_A26_A27_A36_A37_A38_A39_A40_C4_C42_Columns
+A36  TestOutcomes_A6_A7_A25_A26_A27_A36_A37_A38_A39_A40_C4_C42_Columns
+A37  TestOutcomes_A6_A7_A25_A26_A27_A36_A37_A38_A39_A40_C4_C42_Columns
+A38  TestOutcomes_A6_A7_A25_A26_A27_A36_A37_A38_A39_A40_C4_C42_Columns
+A40  TestOutcomes_A6_A7_A25_A26_A27_A36_A37_A38_A39_A40_C4_C42_Columns
+C2   TestOutcomes_A6_A8_A9_C2_C14_Answers
+C3   TestOutcomes_A10_C3_C4_C42_Refusals
+C4   TestOutcomes_A6_A7_A25_A26_A27_A36_A37_A38_A39_A40_C4_C42_Columns
+C8   TestOnBehalf_C8_C9_C10_SignedHops
+C9   TestOnBehalf_C8_C9_C10_SignedHops
+C10  TestOnBehalf_C8_C9_C10_SignedHops
+C14  TestOutcomes_A6_A8_A9_C2_C14_Answers
+C15  TestOutcomes_A12_C15_C2_WhatTheAppSays
+C41  TestRoutes_A7_A39_C41_C42
+C42  TestRoutes_A7_A39_C41_C42
+P15  TestOutcomes_P15_EveryEndIsHeardOf
+P64  TestReport_P64_A25_A37_A40_TheAPISaysItself
+P66  TestState_P66_TheUpstreamKnows
 `
 
 // elsewhere is which test shows a feature that no Envoy can see: it is inside of a
@@ -156,6 +182,29 @@ P59  quota TestSimulation_P58_P59_A34_A45_A55_A58_C101_C102
 P69  quota TestKeeper_P69_A29_RenewalsAreSpread
 P71  cmd/metectl TestScripts_P53_P71_S27
 P75  authz TestDecide_P75_NoDecisionReadsTheStore
+A41  authz TestSettle_A40_A41_A43_C093_Debt
+A42  authz TestSettle_A26_A27_A40_A42_Q49_C134_C135_Storm
+A48  authz TestSettle_A48_LongRequest
+C1   authz TestClasses_C1_C4_C5_OneBudgetEach
+C5   authz TestClasses_C1_C4_C5_OneBudgetEach
+C6   authz TestRoutes_C6_ASecondBudgetBesideTheCall
+C7   authz TestClasses_C7_ServicesAreFree
+C11  authz TestOnBehalf_C11_StillTakesReservations
+C12  authz TestClasses_C12_C13_C17_ImpersonationNeitherSpendsNorIsRefused
+C13  authz TestClasses_C12_C13_C17_ImpersonationNeitherSpendsNorIsRefused
+C16  authz TestSettle_C16_ReplaysAreFreeAndNotRefused
+C17  authz TestClasses_C12_C13_C17_ImpersonationNeitherSpendsNorIsRefused
+C18  authz TestDecide_C18_AReadingIsGoodForItsHeadroom
+C19  authz TestDecide_C19_ADeniedReadingDoesNotOutliveAnUpgrade
+C37  authz TestRoutes_C37_AnEnvoyRouteNamesTheRule
+C38  authz TestRoutes_C38_C39_WhoSignsInIsNobodyYet
+C39  authz TestRoutes_C38_C39_WhoSignsInIsNobodyYet
+C40  authz TestRoutes_C40_DirectorySyncHasItsOwnBucket
+C43  authz TestRoutes_C41_C43_PollingIsFree
+C59  authz TestSettle_Q49_C59_C137_EventsOfTheHourOfTheDecision
+Q49  ledger TestModel_Q49_C138_EveryUnitIsInOneLine
+S39  envoy TestLimitMetadata_P15_S39
+P65  authz TestSettle_P64_P65_A37_SourcesInOrder
 `
 
 // Every test that the tables name is there, and carries the feature in its name.
