@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,6 +16,9 @@ import (
 	"github.com/meteproject/mete/test/envoy"
 	"github.com/meteproject/mete/test/rig"
 )
+
+// frontRate is how many requests a second a front gets.
+const frontRate = 300
 
 // A front is what stands before the replicas: an Envoy with the configuration of the
 // examples, and the API behind it.
@@ -122,9 +126,14 @@ func (f *front) get(ctx context.Context, path string, headers ...string) (int, e
 	return resp.StatusCode, errors.Join(err, resp.Body.Close())
 }
 
-// send sends a request of a bill's outcome and counts what became of it.
-func (f *front) send(ctx context.Context, b *bill) {
-	headers := []string{"x-api-key", b.key(), rig.TestAct, b.act}
+// send sends a request of a bill's outcome and counts what became of it. Where the API
+// answers 200 it may be slow about that: it takes a second and a half.
+func (f *front) send(ctx context.Context, b *bill, slow bool) {
+	act := b.act
+	if slow && b.status == http.StatusOK {
+		act = rig.ActSlow
+	}
+	headers := []string{"x-api-key", b.key(), rig.TestAct, act}
 	if b.use != "" {
 		headers = append(headers, rig.TestUse, b.use)
 	}
@@ -136,6 +145,14 @@ func (f *front) send(ctx context.Context, b *bill) {
 	default:
 		b.others.Add(1)
 	}
+}
+
+// load is requests of all outcomes, one of twenty of them slow: it ends when who has let it
+// on may be gone.
+func (f *front) load(seed uint64, bills []*bill) load {
+	return load{callers: 100, rate: frontRate, seed: seed, f: func(ctx context.Context, rng *rand.Rand) {
+		f.send(ctx, bills[rng.IntN(len(bills))], rng.IntN(20) == 0)
+	}}
 }
 
 // stat reads one of Envoy's statistics; 0 if there is none of that name.

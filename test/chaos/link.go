@@ -18,8 +18,8 @@ const (
 	deaf             // requests arrive, answers are lost
 )
 
-// A link is the way from one replica to one member: a TCP proxy that can be in the
-// way.
+// A link is the way from one replica to one member, or from Envoy to a replica: a TCP
+// proxy that can be in the way.
 type link struct {
 	listener net.Listener
 	target   string

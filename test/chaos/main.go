@@ -3,7 +3,9 @@
 // paused, links are cut, replies are lost and plans are edited. Then it checks that
 // nothing that mete promises was broken: by the books of every revision of etcd, by
 // the histories that replicas write of their own operations, and by what callers
-// were told. It fails if anything is not as promised, and leaves nothing running.
+// were told. Behind a real Envoy it breaks the stream of the access log and restarts
+// metes, and holds accounts against how each request ended. It fails if anything is not
+// as promised, and leaves nothing running.
 //
 // "make chaos" is its short form. Every run prints its seed.
 package main
@@ -194,6 +196,28 @@ func (r *run) one(ctx context.Context, s scenario) error {
 	}
 	r.say("%-7s %-6s %3.0f s  %s", s.name, verdict, time.Since(began).Seconds(), figures)
 	return err
+}
+
+// A part is one of several worlds of a scenario.
+type part struct {
+	name string
+	play func() (figures string, err error)
+}
+
+// atOnce plays parts at the same time. It returns the figures of all, a paragraph each.
+func atOnce(parts ...part) (figures string, err error) {
+	said, errs := make([]string, len(parts)), make([]error, len(parts))
+	var all sync.WaitGroup
+	for i, p := range parts {
+		all.Go(func() {
+			if said[i], errs[i] = p.play(); errs[i] != nil {
+				errs[i] = fmt.Errorf("%s: %w", p.name, errs[i])
+			}
+			said[i] = "\n  " + p.name + ": " + said[i]
+		})
+	}
+	all.Wait()
+	return strings.Join(said, ""), errors.Join(errs...)
 }
 
 // finish removes everything, or after a failure tells where it is.

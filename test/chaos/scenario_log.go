@@ -10,24 +10,17 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/meteproject/mete/store"
 )
-
-// logRate is how many requests a second a front gets.
-const logRate = 300
 
 // playLog breaks the stream of Envoy's access log off, stalls it and refuses it, at random
 // and under load. A request whose entry is lost counts as it was reserved: accounts are
 // off by just that, and mete_reservations_unsettled tells of how many requests.
 func playLog(ctx context.Context, r *run) (figures string, err error) {
-	var one, two string
-	var g errgroup.Group
-	g.Go(func() (err error) { one, err = r.breakLog(ctx, "log-one", 1); return err })
-	g.Go(func() (err error) { two, err = r.breakLog(ctx, "log-two", 2); return err })
-	err = g.Wait()
-	return "one mete: " + one + "\n  two metes: " + two, err
+	return atOnce(
+		part{"one mete", func() (string, error) { return r.breakLog(ctx, "log-one", 1) }},
+		part{"two metes", func() (string, error) { return r.breakLog(ctx, "log-two", 2) }},
+	)
 }
 
 func (r *run) breakLog(ctx context.Context, name string, replicas int) (figures string, err error) {
@@ -94,13 +87,6 @@ func (w *world) sufferBrokenLog(ctx context.Context, r *run, f *front, links []*
 	all, errs := explainAll(bills, found, 0)
 	figures, judged := told.judge(all)
 	return fmt.Sprintf("%s; %s; %s%s", faults, figures, proof, table(all)), errors.Join(append(errs, err, judged)...)
-}
-
-// load is requests of all outcomes, a few callers each.
-func (f *front) load(seed uint64, bills []*bill) load {
-	return load{callers: 24, rate: logRate, seed: seed, f: func(ctx context.Context, rng *rand.Rand) {
-		f.send(ctx, bills[rng.IntN(len(bills))])
-	}}
 }
 
 // breakLinks does something to one link after another until ctx is done, then mends

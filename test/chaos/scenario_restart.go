@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // playRestart restarts metes under load, behind an Envoy that has the examples'
@@ -15,13 +13,11 @@ import (
 // equal the truth to the unit. One that is killed loses what Envoy had sent it, which
 // counts as it was reserved.
 func playRestart(ctx context.Context, r *run) (figures string, err error) {
-	var two, one, killed string
-	var g errgroup.Group
-	g.Go(func() (err error) { two, err = r.restartTwo(ctx); return err })
-	g.Go(func() (err error) { one, err = r.restartOne(ctx); return err })
-	g.Go(func() (err error) { killed, err = r.restartKilled(ctx); return err })
-	err = g.Wait()
-	return fmt.Sprintf("one of two, in order: %s\n  one, its etcd embedded: %s\n  one of two, killed: %s", two, one, killed), err
+	return atOnce(
+		part{"one of two, in order", func() (string, error) { return r.restartTwo(ctx) }},
+		part{"one, its etcd embedded", func() (string, error) { return r.restartOne(ctx) }},
+		part{"one of two, killed", func() (string, error) { return r.restartKilled(ctx) }},
+	)
 }
 
 // restartTwo restarts two replicas in turn. Envoy always has one of them.
@@ -185,18 +181,20 @@ func (w *world) judgeLone(ctx context.Context, f *front, bills []*bill, what str
 		return what, err
 	}
 	var all []explanation
-	err = retry(ctx, 10*time.Second, "accounts", func(ctx context.Context) error {
-		_ = sleep(ctx, 100*time.Millisecond)
+	var errs []error
+	for wait := 10 * time.Second; ; wait -= 100 * time.Millisecond {
 		used, err := w.cluster.used(ctx)
 		if err != nil {
-			return err
+			return what, err
 		}
-		var errs []error
 		all, errs = explainAll(bills, used, unheard)
-		return errors.Join(append(errs, told.settledAll(all))...)
-	})
+		errs = append(errs, told.settledAll(all))
+		if err = errors.Join(errs...); err == nil || wait <= 0 || sleep(ctx, 100*time.Millisecond) != nil {
+			break
+		}
+	}
 	return fmt.Sprintf("%s; mete_reservations_unsettled %d, mete_settlements_lost_total %d, %d checks without an answer%s",
-		what, told.unsettled, told.lost, unheard, table(all)), errors.Join(err, f.stop(), w.replicas[0].stop())
+		what, told.unsettled, told.lost, unheard, table(all)), errors.Join(append(errs, f.stop(), w.replicas[0].stop())...)
 }
 
 // restartKilled kills one of two replicas and starts it again on its data, and then the
