@@ -59,6 +59,7 @@ func BenchmarkCheckDecided(b *testing.B) {
 	}
 	d := authz.New(authz.Config{Keeper: keeper, Now: time.Now})
 	d.SetSnapshot(catalog.Snapshot())
+	d.SetSeals(authz.SealKey{ID: 1}, nil)
 
 	var m authv3.CheckRequest
 	if err := proto.Unmarshal(typicalCheck(b), &m); err != nil {

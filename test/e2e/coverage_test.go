@@ -114,6 +114,8 @@ C14  TestOutcomes_A6_A8_A9_C2_C14_Answers
 C15  TestOutcomes_A12_C15_C2_WhatTheAppSays
 C41  TestRoutes_A7_A39_C41_C42
 C42  TestRoutes_A7_A39_C41_C42
+C59  TestEvents_Q49_C59_TheFileIsTheBill
+Q49  TestEvents_Q49_C59_TheFileIsTheBill
 P15  TestOutcomes_P15_EveryEndIsHeardOf
 P64  TestReport_P64_A25_A37_A40_TheAPISaysItself
 P66  TestState_P66_TheUpstreamKnows
@@ -201,8 +203,7 @@ C38  authz TestRoutes_C38_C39_WhoSignsInIsNobodyYet
 C39  authz TestRoutes_C38_C39_WhoSignsInIsNobodyYet
 C40  authz TestRoutes_C40_DirectorySyncHasItsOwnBucket
 C43  authz TestRoutes_C41_C43_PollingIsFree
-C59  authz TestSettle_Q49_C59_C137_EventsOfTheHourOfTheDecision
-Q49  ledger TestModel_Q49_C138_EveryUnitIsInOneLine
+
 S39  envoy TestLimitMetadata_P15_S39
 P65  authz TestSettle_P64_P65_A37_SourcesInOrder
 `
