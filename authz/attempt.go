@@ -91,7 +91,7 @@ func (a *attempt) units(l *plan.EffectiveLimit) int64 {
 	if a.extend == nil {
 		return a.cost.units(l)
 	}
-	if l.Kind != plan.Quota || !spends(l.Classes, a.cost.class) {
+	if l.Kind != plan.Quota || !spends(l.Classes, a.cost.class) || !a.cost.charges(l.Unit) {
 		return 0 // a rate limit is about when, and the request has begun
 	}
 	return a.extend[l.Unit]

@@ -177,6 +177,7 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 		d: d, cost: p, path: path, leaf: leaf, now: now, at: at, minute: minute(now, req.Start),
 		impatient: patience.over, waited: now.Sub(patience.since),
 	}
+	dec.check, dec.only = p.check, p.only
 	dec.rule, dec.hits, dec.minute, dec.leaf, dec.replayKey = p.rule, p.hits, a.minute, leaf.tenant, p.replayKey
 	if app.Attribution != "" {
 		dec.attribution = attribution(req, app.Attribution)
@@ -262,17 +263,19 @@ func minute(now, start time.Time) time.Time {
 }
 
 // GiveBack undoes what dec charged, for an answer that nobody will hear, and makes its
-// token void. A repeat changes nothing.
+// token void. It changes nothing where somebody has heard the answer after all: it is
+// settled, or the app has reported what it used. Nor does a repeat.
 func (d *Decider) GiveBack(now time.Time, dec *Decision) {
-	if dec.number > 0 {
-		if d.numbers.settle(dec.number, now) != 0 {
-			dec.charges = dec.charges[:0] // somebody has heard it after all
-			return
-		}
-		d.open.drop(dec.ID)
-		dec.number = 0
+	if dec.number > 0 && !d.void(now, dec) {
+		dec.charges = dec.charges[:0]
+		return
 	}
 	d.tellGivenBack(dec)
+	d.undo(now, dec)
+}
+
+// undo gives dec's charges back, and tells nobody.
+func (d *Decider) undo(now time.Time, dec *Decision) {
 	at := d.keeper.Instant(now)
 	for _, c := range dec.charges {
 		c.node.mu.Lock()

@@ -108,6 +108,8 @@ type Decision struct {
 	// For the reservation.
 	rule        *plan.Rule // nil: no rule matched
 	hits        int64
+	check       bool      // false: it is charged whatever there is
+	only        []string  // the units that it is charged; nil: all
 	minute      time.Time // decides the windows
 	leaf        string    // the tenant whose path was charged
 	attribution string    // may point into the caller's buffer

@@ -33,3 +33,36 @@ func (r *Replays) Has(key [16]byte, now time.Time) bool { return r.has("api", ""
 
 // ReplayKey is replayKey.
 func ReplayKey(app, tenant string, req *Request) ([16]byte, bool) { return replayKey(app, tenant, req) }
+
+// SettleNumber notes that a number of a process is settled.
+func (d *Decider) SettleNumber(process, number uint64, now time.Time) Settled {
+	return d.numbersOf(&Reservation{Replica: process, Number: number}).settle(number, now)
+}
+
+// Numbers are those of one process.
+type Numbers struct{ numbers }
+
+// Take is numbers.take.
+func (n *Numbers) Take(now time.Time) uint64 { return n.take(now) }
+
+// Settle is numbers.settle.
+func (n *Numbers) Settle(number uint64, now time.Time) Settled { return n.settle(number, now) }
+
+// Open is numbers.open.
+func (n *Numbers) Open() (unsettled, missing int64) { return n.open() }
+
+// Bits returns how many pages have bits, and PageNumbers and MaxPages the sizes.
+func (n *Numbers) Bits() (pages int) {
+	for _, p := range n.pages {
+		if p.bits != nil {
+			pages++
+		}
+	}
+	return pages
+}
+
+// The sizes of Numbers.
+const (
+	PageNumbers = pageNumbers
+	MaxPages    = maxPages
+)

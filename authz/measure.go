@@ -164,10 +164,12 @@ func (d *Decider) number(s *plan.Source, response Response) (int64, bool) {
 // are what was used of unit, or what of it is given back. An empty unit is the one that
 // the route measures, or else requests. It returns SettledMalformed if the request was
 // charged nothing of that unit, or the number is below 0 or larger than any amount; else 0.
+// Units that the app may report are left for it to report.
 func (d *Decider) MeasureUnits(r *Reservation, unit string, n int64, giveBack bool, m *Measured) Settled {
 	*m = Measured{Used: m.Used[:0]}
+	rule := d.ruleOf(r)
 	if unit == "" {
-		unit = d.measuredUnit(r)
+		unit = measuredUnit(rule)
 	}
 	if n < 0 || n > maxUnits {
 		d.stats.badUnits.Add(1)
@@ -179,6 +181,9 @@ func (d *Decider) MeasureUnits(r *Reservation, unit string, n int64, giveBack bo
 		used := c.Units
 		switch {
 		case c.Unit != unit:
+			if reported(reserveOf(rule, c.Unit)) {
+				used = unreported
+			}
 		case giveBack:
 			found, used = true, max(0, c.Units-n)
 		default:
@@ -193,16 +198,23 @@ func (d *Decider) MeasureUnits(r *Reservation, unit string, n int64, giveBack bo
 	return 0
 }
 
-// measuredUnit returns the first unit that r's route measures, or requests.
-func (d *Decider) measuredUnit(r *Reservation) string {
-	if snap := d.current.Load().snapshot; snap != nil {
-		if rule := snap.RouteByName(r.App, r.Route); rule != nil {
-			for i := range rule.Units {
-				if rule.Units[i].Use != nil {
-					return rule.Units[i].Unit
-				}
+// measuredUnit returns the first unit that a rule measures, or requests.
+func measuredUnit(rule *plan.Rule) string {
+	if rule != nil {
+		for i := range rule.Units {
+			if rule.Units[i].Use != nil {
+				return rule.Units[i].Unit
 			}
 		}
 	}
 	return plan.DefaultUnit
+}
+
+// ruleOf returns the rule of r's route as it is now, or nil.
+func (d *Decider) ruleOf(r *Reservation) *plan.Rule {
+	snap := d.current.Load().snapshot
+	if snap == nil {
+		return nil
+	}
+	return snap.RouteByName(r.App, r.Route)
 }

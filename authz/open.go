@@ -19,15 +19,20 @@ type openReservation struct {
 	made   time.Time
 	leaf   string
 	minute time.Time
+	checks bool // false: it is charged whatever there is
+	only   []string
 	units  []string // that may be reported
 
 	mu       sync.Mutex
 	r        Reservation      // guarded by mu; Charges are what counts now
 	reported map[string]int64 // guarded by mu
 	told     map[string]bool  // guarded by mu: an earlier source has told the number
+	extended bool             // guarded by mu
+	void     bool             // guarded by mu: forgotten, or given back: nothing is reported any more
 }
 
-// openReservations are those of one process. They are safe for concurrent use.
+// openReservations are those of one process. They are safe for concurrent use. Whoever
+// holds their lock waits for no other.
 type openReservations struct {
 	mu    sync.Mutex
 	byID  map[ID]*openReservation
@@ -45,7 +50,7 @@ func canReport(res plan.Reserve) bool { return reported(&res) }
 // put keeps a reservation of dec. It copies what r points to.
 func (o *openReservations) put(now time.Time, dec *Decision, r *Reservation) {
 	one := &openReservation{
-		id: dec.ID, made: now, leaf: dec.leaf, minute: dec.minute,
+		id: dec.ID, made: now, leaf: dec.leaf, minute: dec.minute, checks: dec.check, only: dec.only,
 		r: *r, reported: map[string]int64{}, told: map[string]bool{},
 	}
 	one.r.unescaped, one.r.Charges = nil, slices.Clone(r.Charges)
@@ -60,22 +65,67 @@ func (o *openReservations) put(now time.Time, dec *Decision, r *Reservation) {
 	if o.byID == nil {
 		o.byID = make(map[ID]*openReservation)
 	}
-	o.forget(now)
 	o.byID[one.id] = one
 	o.order = append(o.order, one)
 }
 
-// forget drops what is too old or too many. The caller holds the lock.
-func (o *openReservations) forget(now time.Time) {
-	for o.first < len(o.order) {
-		oldest := o.order[o.first]
-		if len(o.order)-o.first < maxOpen && now.Sub(oldest.made) < openFor {
-			break
+// forget forgets what is too old or too many. What the app has reported stays: nothing
+// that comes later may be reckoned from what was reserved at first.
+func (d *Decider) forget(now time.Time) {
+	for o := d.open.oldest(now); o != nil; o = d.open.oldest(now) {
+		o.mu.Lock()
+		o.void = true
+		if len(o.reported) > 0 {
+			d.numbers.settle(o.r.Number, now)
 		}
-		delete(o.byID, oldest.id)
-		o.order[o.first] = nil
-		o.first++
+		o.mu.Unlock()
+		d.open.pass(o)
 	}
+}
+
+// void makes dec's token void. It tells whether it could: not if somebody has heard the
+// answer.
+func (d *Decider) void(now time.Time, dec *Decision) bool {
+	number := dec.number
+	dec.number = 0
+	o := d.open.find(dec.ID)
+	if o == nil {
+		return d.numbers.settle(number, now) == 0
+	}
+	o.mu.Lock()
+	o.void = !o.extended && len(o.reported) == 0 && d.numbers.settle(number, now) == 0
+	void := o.void
+	o.mu.Unlock()
+	if void {
+		d.open.drop(o.id)
+	}
+	return void
+}
+
+// oldest returns the reservation that is the next to be forgotten, or nil.
+func (o *openReservations) oldest(now time.Time) *openReservation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.first == len(o.order) {
+		return nil
+	}
+	oldest := o.order[o.first]
+	if len(o.order)-o.first < maxOpen && now.Sub(oldest.made) < openFor {
+		return nil
+	}
+	return oldest
+}
+
+// pass forgets a reservation that oldest has returned, unless somebody else has.
+func (o *openReservations) pass(oldest *openReservation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.first == len(o.order) || o.order[o.first] != oldest {
+		return
+	}
+	delete(o.byID, oldest.id)
+	o.order[o.first] = nil
+	o.first++
 	if o.first > len(o.order)/2 {
 		o.order = slices.Delete(o.order, 0, o.first)
 		o.first = 0
@@ -96,22 +146,17 @@ func (o *openReservations) drop(id ID) {
 	delete(o.byID, id)
 }
 
-// add adds a charge to what is reserved.
-func (o *openReservation) add(c *charge) {
-	if c.purse == nil {
-		return
-	}
-	key := c.purse.Key()
+// add adds a charge to what is reserved. The caller holds o's lock.
+func (o *openReservation) add(c *Charged) {
 	for i := range o.r.Charges {
-		if have := &o.r.Charges[i]; have.Node == key.Tenant && have.Limit == key.Limit && have.Window == key.Window {
-			have.Units += c.n
-			have.Uncovered += c.uncovered
+		have := &o.r.Charges[i]
+		if have.Node == c.Node && have.Root == c.Root && have.Limit == c.Limit && have.Window == c.Window {
+			have.Units += c.Units
+			have.Uncovered += c.Uncovered
 			return
 		}
 	}
-	o.r.Charges = append(o.r.Charges, Charged{
-		Node: key.Tenant, Limit: key.Limit, Unit: c.unit, Window: key.Window, Units: c.n, Uncovered: c.uncovered,
-	})
+	o.r.Charges = append(o.r.Charges, *c)
 }
 
 // heirs are the numbers of processes that are gone, whose reservations are settled here.
@@ -128,6 +173,9 @@ func (h *heirs) of(process uint64) *numbers {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n := h.all[process]; n != nil {
+		if i := slices.Index(h.use, process); i < len(h.use)-1 {
+			h.use = append(slices.Delete(h.use, i, i+1), process)
+		}
 		return n
 	}
 	if h.all == nil {
@@ -135,7 +183,7 @@ func (h *heirs) of(process uint64) *numbers {
 	}
 	if len(h.use) == maxHeirs {
 		delete(h.all, h.use[0])
-		h.use = h.use[1:]
+		h.use = slices.Delete(h.use, 0, 1)
 	}
 	n := new(numbers)
 	h.all[process], h.use = n, append(h.use, process)

@@ -49,6 +49,9 @@ func (d *Decider) Report(_ context.Context, now time.Time, id ID, units map[stri
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.void {
+		return nil, ErrUnknownDecision
+	}
 	if err := o.check(units); err != nil {
 		return nil, err
 	}
@@ -63,27 +66,23 @@ func (d *Decider) Report(_ context.Context, now time.Time, id ID, units map[stri
 		}
 		o.reported[unit] = n
 		if !o.told[unit] {
-			d.correctUnit(now, o, unit, n, false)
+			d.correctUnit(now, o, unit, n)
 		}
 	}
 	return o.counts(units), nil
 }
 
-// Extend reserves more units for a request that is still running, all of them or none. A
-// repeat reserves more again. It waits for a lease as Decide does. It returns what is
-// reserved now of each unit that was named.
+// Extend reserves more units for a request whose use is not known yet, all of them or
+// none. A repeat reserves more again. It waits for a lease as Decide does. Once the number
+// of a unit is known, by a report or by an earlier source of the route, it is ErrReported.
+// It returns what is reserved now of each unit that was named.
 func (d *Decider) Extend(ctx context.Context, now time.Time, id ID, units map[string]int64) (map[string]int64, error) {
 	o := d.open.find(id)
 	if o == nil {
 		return nil, ErrUnknownDecision
 	}
 	o.mu.Lock()
-	err := o.check(units)
-	for unit := range units {
-		if n, told := o.reported[unit]; told && err == nil {
-			err = fmt.Errorf("%w: %d %s", ErrReported, n, unit)
-		}
-	}
+	err := o.extensible(units)
 	o.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -100,16 +99,40 @@ func (d *Decider) Extend(ctx context.Context, now time.Time, id ID, units map[st
 func (d *Decider) extended(now time.Time, o *openReservation, units map[string]int64, dec *Decision) (map[string]int64, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for unit := range units {
-		if n, told := o.reported[unit]; told { // meanwhile
-			d.GiveBack(now, dec)
-			return nil, fmt.Errorf("%w: %d %s", ErrReported, n, unit)
-		}
+	if err := o.extensible(units); err != nil { // it was told meanwhile
+		d.undo(now, dec)
+		return nil, err
 	}
+	o.extended = true
 	for i := range dec.charges {
-		o.add(&dec.charges[i])
+		c := dec.charges[i].charged()
+		o.add(&c)
+		d.tellCorrection(&o.r, &c, c.Units)
 	}
 	return o.counts(units), nil
+}
+
+// extensible tells whether more units may be reserved. The caller holds o's lock.
+func (o *openReservation) extensible(units map[string]int64) error {
+	if o.void {
+		return ErrUnknownDecision
+	}
+	if err := o.check(units); err != nil {
+		return err
+	}
+	reserved := o.counts(units)
+	for unit, more := range units {
+		n, reported := o.reported[unit]
+		switch {
+		case reported:
+			return fmt.Errorf("%w: %d %s", ErrReported, n, unit)
+		case o.told[unit]:
+			return fmt.Errorf("%w: %d %s", ErrReported, reserved[unit], unit)
+		case reserved[unit]+more > maxUnits:
+			return fmt.Errorf("%w: %s: %d are reserved, and %d more are past %d", ErrUnits, unit, reserved[unit], more, int64(maxUnits))
+		}
+	}
+	return nil
 }
 
 // extend decides on more units for o's request, under its own terms and windows.
@@ -127,8 +150,13 @@ func (d *Decider) extend(ctx context.Context, now time.Time, o *openReservation,
 		}
 		at := d.keeper.Instant(now)
 		leaf := d.active.node(o.leaf, at, true)
+		path := d.path(cur, app, leaf, now, at)
+		if path.terms.Broken != "" { // never "no limit" (case C004)
+			dec.Outcome = Unavailable
+			break
+		}
 		a := attempt{
-			d: d, cost: cost{class: o.r.Class, hits: 1, meter: true, check: true}, path: d.path(cur, app, leaf, now, at), leaf: leaf,
+			d: d, cost: cost{class: o.r.Class, hits: 1, meter: true, check: o.checks, only: o.only}, path: path, leaf: leaf,
 			now: now, at: at, minute: o.minute, extend: units, impatient: patience.over, waited: now.Sub(patience.since),
 		}
 		if a.run(dec) {
@@ -193,26 +221,47 @@ func (o *openReservation) counts(units map[string]int64) map[string]int64 {
 	return all
 }
 
-// settleOpen settles what the log tells of a request that the app may report on.
-func (d *Decider) settleOpen(now time.Time, o *openReservation, m *Measured) (reserved, used int64) {
+// settleOpen settles what the log tells of a request that the app may report on, whose
+// token says r.
+func (d *Decider) settleOpen(now time.Time, o *openReservation, r *Reservation, m *Measured) (reserved, used int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	done := map[string]bool{}
-	for i, n := range m.Used {
+	for i := range o.r.Charges {
 		c := &o.r.Charges[i]
-		if done[c.Unit] {
-			continue
-		}
-		done[c.Unit] = true
+		n := d.toldOf(o, r, m, i)
 		if n == unreported {
 			n = o.expects(c.Unit, d.unreported(&o.r, c, m.Free))
 		} else {
 			o.told[c.Unit] = !m.Free
 		}
-		before, after := d.correctUnit(now, o, c.Unit, n, m.Long)
-		reserved, used = reserved+before, used+after
+		before := c.Units
+		if d.correctTo(now, o, c, n, m.Long) {
+			reserved, used = reserved+before, used+n
+		}
 	}
 	return reserved, used
+}
+
+// toldOf returns what the log tells of o's charge i, or unreported.
+func (d *Decider) toldOf(o *openReservation, r *Reservation, m *Measured, i int) int64 {
+	unit := o.r.Charges[i].Unit
+	if i >= len(r.Charges) { // o was extended by it
+		i = slices.IndexFunc(r.Charges, func(c Charged) bool { return c.Unit == unit })
+		if i < 0 {
+			return unreported
+		}
+	}
+	n := m.Used[i]
+	if n == r.Charges[i].Units && slices.Contains(o.units, unit) && !d.measures(r, unit) {
+		return unreported // the documents have changed, and nobody has looked for a number
+	}
+	return n
+}
+
+// measures tells whether the documents of now say where to find what a request used.
+func (d *Decider) measures(r *Reservation, unit string) bool {
+	res := reserveOf(d.ruleOf(r), unit)
+	return res != nil && len(res.Use) > 0
 }
 
 // expects returns what was reported of a unit, or else what is assumed until it is.
@@ -225,17 +274,19 @@ func (o *openReservation) expects(unit string, assumed int64) int64 {
 
 // correctUnit makes n count of a unit, on every account that was charged for it. The
 // caller holds o's lock.
-func (d *Decider) correctUnit(now time.Time, o *openReservation, unit string, n int64, long bool) (before, after int64) {
+func (d *Decider) correctUnit(now time.Time, o *openReservation, unit string, n int64) {
 	for i := range o.r.Charges {
-		c := &o.r.Charges[i]
-		if c.Unit != unit {
-			continue
-		}
-		before, after = before+c.Units, after+n
-		if d.correct(now, &o.r, c, quota.Settlement{Charged: c.Units, Uncovered: c.Uncovered, Used: n, Long: long}) {
-			c.Uncovered = min(n, max(0, c.Uncovered-max(0, c.Units-n)))
-			c.Units = n
+		if c := &o.r.Charges[i]; c.Unit == unit {
+			d.correctTo(now, o, c, n, false)
 		}
 	}
-	return before, after
+}
+
+// correctTo makes n count of a charge, as correct does. The caller holds o's lock.
+func (d *Decider) correctTo(now time.Time, o *openReservation, c *Charged, n int64, long bool) bool {
+	uncovered, ok := d.correct(now, &o.r, c, quota.Settlement{Charged: c.Units, Uncovered: c.Uncovered, Used: n, Long: long})
+	if ok {
+		c.Units, c.Uncovered = n, uncovered
+	}
+	return ok
 }

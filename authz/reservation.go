@@ -20,7 +20,7 @@ type Reservation struct {
 	Number  uint64
 	Hits    int64 // what the costs of the route were multiplied by
 
-	App, Root, Class, Route, Principal, Attribution string
+	App, Class, Route, Principal, Attribution string
 
 	// Replay is the hash of the request's idempotency key; zero: it had none.
 	Replay  [16]byte
@@ -33,6 +33,7 @@ type Reservation struct {
 // unit that the route measures.
 type Charged struct {
 	Node, Limit, Unit string
+	Root              string // of the tree that the node's account is in; "": a rate limit
 	Window            string // its id; "": a rate limit
 	Units             int64
 	Uncovered         int64 // of Units, that no lease covered
@@ -45,8 +46,7 @@ func (r *Reservation) Reset() {
 
 // Seal appends the token of what dec and more, all of one app, were charged to quotas
 // at now. It appends nothing if that is nothing, or if there is no key yet. A later
-// GiveBack of them makes the token void; a second Seal makes another token, of which
-// one at most is to be used.
+// GiveBack of dec makes the token void; a second Seal is one of the same reservation.
 func (d *Decider) Seal(dst []byte, now time.Time, dec *Decision, more []Decision) []byte {
 	keys := d.seals.Load()
 	charged := dec.charged()
@@ -96,34 +96,39 @@ func (d *Decision) settles(c *charge) bool {
 
 // reserve numbers a reservation of dec and more, and fills r in.
 func (d *Decider) reserve(now time.Time, r *Reservation, dec *Decision, more []Decision) {
-	r.Decision, r.Replica, r.Number, r.Hits = dec.ID, d.process, d.numbers.take(now), dec.hits
+	again := dec.number > 0
+	if !again {
+		dec.number = d.numbers.take(now)
+	}
+	r.Decision, r.Replica, r.Number, r.Hits = dec.ID, d.process, dec.number, dec.hits
 	r.App, r.Class, r.Route, r.Principal, r.Attribution = dec.App.Name, dec.Class, dec.Route, dec.Principal, dec.attribution
 	r.Replay = dec.replayKey
-	dec.number = r.Number
 	r.add(dec)
 	for i := range more {
 		r.add(&more[i])
 	}
-	if dec.reports() {
+	if !again && dec.reports() {
+		d.forget(now)
 		d.open.put(now, dec, r)
 	}
 }
 
 func (r *Reservation) add(dec *Decision) {
 	for i := range dec.charges {
-		c := &dec.charges[i]
-		if !dec.settles(c) {
-			continue
+		if c := &dec.charges[i]; dec.settles(c) {
+			r.Charges = append(r.Charges, c.charged())
 		}
-		if c.purse == nil {
-			r.Charges = append(r.Charges, Charged{Node: c.node.tenant, Limit: c.limit, Unit: c.unit, Units: c.n})
-			continue
-		}
-		key := c.purse.Key()
-		r.Root = key.Root
-		r.Charges = append(r.Charges, Charged{
-			Node: key.Tenant, Limit: key.Limit, Unit: c.unit, Window: key.Window, Units: c.n, Uncovered: c.uncovered,
-		})
+	}
+}
+
+// charged returns what a token says of c.
+func (c *charge) charged() Charged {
+	if c.purse == nil {
+		return Charged{Node: c.node.tenant, Limit: c.limit, Unit: c.unit, Units: c.n}
+	}
+	key := c.purse.Key()
+	return Charged{
+		Node: key.Tenant, Root: key.Root, Limit: key.Limit, Unit: c.unit, Window: key.Window, Units: c.n, Uncovered: c.uncovered,
 	}
 }
 

@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"strings"
 	"time"
 
 	"github.com/meteproject/mete/plan"
@@ -29,6 +30,7 @@ func (d *Decider) settle(now time.Time, r *Reservation, m *Measured) Settled {
 			return SettledMalformed
 		}
 	}
+	o := d.open.find(r.Decision) // first: once it is forgotten its number is settled, see forget
 	if result := d.numbersOf(r).settle(r.Number, now); result != 0 {
 		return result
 	}
@@ -36,8 +38,8 @@ func (d *Decider) settle(now time.Time, r *Reservation, m *Measured) Settled {
 		d.replays.add(r.App, r.Route, r.Replay, m.Replayed, now)
 	}
 	var reserved, used int64
-	if o := d.open.find(r.Decision); o != nil {
-		reserved, used = d.settleOpen(now, o, m)
+	if o != nil {
+		reserved, used = d.settleOpen(now, o, r, m)
 	} else {
 		reserved, used = d.settleAll(now, r, m)
 	}
@@ -60,7 +62,7 @@ func (d *Decider) settleAll(now time.Time, r *Reservation, m *Measured) (reserve
 		if n == unreported { // whoever could have told is gone
 			n = d.unreported(r, c, m.Free)
 		}
-		if d.correct(now, r, c, quota.Settlement{Charged: c.Units, Uncovered: c.Uncovered, Used: n, Long: m.Long}) {
+		if _, ok := d.correct(now, r, c, quota.Settlement{Charged: c.Units, Uncovered: c.Uncovered, Used: n, Long: m.Long}); ok {
 			reserved, used = reserved+c.Units, used+n
 		}
 	}
@@ -72,12 +74,9 @@ func (d *Decider) unreported(r *Reservation, c *Charged, free bool) int64 {
 	if free {
 		return 0
 	}
-	if snap := d.current.Load().snapshot; snap != nil {
-		if rule := snap.RouteByName(r.App, r.Route); rule != nil {
-			if res := reserveOf(rule, c.Unit); res != nil {
-				return assumed(rule, res, r, c)
-			}
-		}
+	rule := d.ruleOf(r)
+	if res := reserveOf(rule, c.Unit); res != nil {
+		return assumed(rule, res, r, c)
 	}
 	return c.Units
 }
@@ -90,39 +89,42 @@ func (d *Decider) numbersOf(r *Reservation) *numbers {
 	return d.heirs.of(r.Replica)
 }
 
-// correct settles one charge at this replica's purse of its account. It tells whether
-// it could: not if the tenant has moved to another tree since, where its accounts are
-// others.
-func (d *Decider) correct(now time.Time, r *Reservation, c *Charged, s quota.Settlement) bool {
+// correct settles one charge at this replica's purse of its account. It returns what of
+// the use no lease covers, and tells whether it could settle: not if the tenant has moved
+// to another tree since, where its accounts are others.
+func (d *Decider) correct(now time.Time, r *Reservation, c *Charged, s quota.Settlement) (uncovered int64, ok bool) {
 	if s.Used == s.Charged {
-		return true
+		return s.Uncovered, true
 	}
 	at := d.keeper.Instant(now)
 	if c.Window == "" {
-		return d.Here(r) && d.correctRate(at, r, c, s)
+		return 0, d.Here(r) && d.correctRate(at, r, c, s)
 	}
-	key := quota.Key{Root: r.Root, Tenant: c.Node, Limit: c.Limit, Window: c.Window}
+	key := quota.Key{Root: c.Root, Tenant: c.Node, Limit: c.Limit, Window: c.Window}
 	for {
 		n := d.active.node(c.Node, at, true)
 		n.mu.Lock()
-		if p := n.purseOf(key); p != nil {
-			p.Settle(at, s)
+		p, terms := n.purseOf(key), (*quota.Terms)(nil)
+		if p == nil {
 			n.mu.Unlock()
+			terms = d.termsOf(now, at, n, r.App, c.Limit)
+			n.mu.Lock()
+			p = n.purseOf(key) // somebody may have opened it meanwhile
+		}
+		switch {
+		case p != nil:
+			uncovered, ok = p.Settle(at, s), true
+		case n.dead:
+			n.mu.Unlock()
+			continue
+		default:
+			uncovered, ok = d.settleLate(at, n, terms, key, s)
+		}
+		n.mu.Unlock()
+		if ok {
 			d.tellCorrection(r, c, s.Used-s.Charged)
-			return true
 		}
-		n.mu.Unlock()
-		terms := d.termsOf(now, at, n, r.App, c.Limit)
-		n.mu.Lock()
-		if !n.dead {
-			done := d.settleLate(at, n, terms, key, s)
-			n.mu.Unlock()
-			if done {
-				d.tellCorrection(r, c, s.Used-s.Charged)
-			}
-			return done
-		}
-		n.mu.Unlock()
+		return uncovered, ok
 	}
 }
 
@@ -133,7 +135,7 @@ func (d *Decider) correctRate(at quota.Instant, r *Reservation, c *Charged, s qu
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, slot := range n.slots {
-		if slot.app != r.App || slot.limit.Name != c.Limit || slot.limit.Kind != plan.Rate {
+		if slot.app != r.App || slot.limit.Name != c.Limit || slot.limit.Kind != plan.Rate || slot.limit.Unit != c.Unit {
 			continue
 		}
 		if extra := s.Used - s.Charged; extra > 0 {
@@ -173,19 +175,25 @@ func (d *Decider) termsOf(now time.Time, at quota.Instant, n *node, appName, lim
 		}
 	}
 	return &quota.Terms{
-		App: appName, Amount: quota.MaxUnits, Ceiling: quota.MaxUnits, Counts: true, Rule: quota.DefaultLeaseRule(),
+		App: strings.Clone(appName), Amount: quota.MaxUnits, Ceiling: quota.MaxUnits, Counts: true, Rule: quota.DefaultLeaseRule(),
 	}
 }
 
 // settleLate settles a charge of which no purse is here: its window is over, or nobody
-// has asked here. The purse reports it and is forgotten. The caller holds n's lock.
-func (d *Decider) settleLate(at quota.Instant, n *node, terms *quota.Terms, key quota.Key, s quota.Settlement) bool {
+// has asked here. The purse reports it and is forgotten. A purse of that account in
+// another tree, where the tenant has moved, is left in peace. The caller holds n's lock.
+func (d *Decider) settleLate(at quota.Instant, n *node, terms *quota.Terms, key quota.Key, s quota.Settlement) (uncovered int64, ok bool) {
+	for _, p := range n.purses {
+		if have := p.Key(); !p.Gone() && have.Tenant == key.Tenant && have.Limit == key.Limit && have.Window == key.Window {
+			return 0, false
+		}
+	}
+	key = quota.Key{ // the purse outlives the token
+		Root: strings.Clone(key.Root), Tenant: n.tenant, Limit: strings.Clone(key.Limit), Window: strings.Clone(key.Window),
+	}
 	p := d.keeper.Open(key, quota.Window{ID: key.Window}, terms, &n.mu)
 	n.opened(p)
-	if p.Key() != key { // the tenant has moved to another tree
-		return false
-	}
-	p.Settle(at, s)
+	uncovered = p.Settle(at, s)
 	p.Close()
-	return true
+	return uncovered, true
 }

@@ -9,11 +9,12 @@ import (
 
 // A token is the text of a reservation:
 //
-//	KEY!MAC!DECISION!REPLICA!NUMBER!HITS!APP!ROOT!CLASS!ROUTE!PRINCIPAL!ATTRIBUTION!REPLAY!CHARGE...
+//	KEY!MAC!DECISION!REPLICA!NUMBER!HITS!APP!CLASS!ROUTE!PRINCIPAL!ATTRIBUTION!REPLAY!CHARGE...
 //
-// and each charge NODE!LIMIT!UNIT!WINDOW!UNITS!UNCOVERED!. Bytes other than printable
-// ASCII, "!" and "%" are written as %XX, so that no two names are one in it and Envoy
-// carries it unchanged.
+// and each charge NODE!ROOT!LIMIT!UNIT!WINDOW!UNITS!UNCOVERED!, with an empty root where
+// it is the node itself or there is no window. Bytes other than printable ASCII, "!" and
+// "%" are written as %XX, so that no two names are one in it and Envoy carries it
+// unchanged.
 const fieldEnd = '!'
 
 // maxToken is the longest token that is read. Envoy's own headers end at 60 KiB.
@@ -39,7 +40,7 @@ func (r *Reservation) put(b []byte) []byte {
 	b = append(strconv.AppendUint(b, r.Replica, 16), fieldEnd)
 	b = putNumber(b, r.Number)
 	b = putNumber(b, uint64(r.Hits))
-	for _, s := range [...]string{r.App, r.Root, r.Class, r.Route, r.Principal, r.Attribution} {
+	for _, s := range [...]string{r.App, r.Class, r.Route, r.Principal, r.Attribution} {
 		b = putField(b, s)
 	}
 	if r.Replay != ([16]byte{}) {
@@ -48,7 +49,11 @@ func (r *Reservation) put(b []byte) []byte {
 	b = append(b, fieldEnd)
 	for i := range r.Charges {
 		c := &r.Charges[i]
-		for _, s := range [...]string{c.Node, c.Limit, c.Unit, c.Window} {
+		root := c.Root
+		if root == c.Node {
+			root = ""
+		}
+		for _, s := range [...]string{c.Node, root, c.Limit, c.Unit, c.Window} {
 			b = putField(b, s)
 		}
 		b = putNumber(b, uint64(c.Units))
@@ -121,7 +126,7 @@ func (r *Reservation) read(payload string) bool {
 	r.Replica = f.number(16)
 	r.Number = f.number(10)
 	r.Hits = f.units()
-	for _, s := range [...]*string{&r.App, &r.Root, &r.Class, &r.Route, &r.Principal, &r.Attribution} {
+	for _, s := range [...]*string{&r.App, &r.Class, &r.Route, &r.Principal, &r.Attribution} {
 		*s = f.text()
 	}
 	if key := f.next(); key != "" {
@@ -129,9 +134,13 @@ func (r *Reservation) read(payload string) bool {
 		f.bad = f.bad || err != nil || n != len(r.Replay)
 	}
 	for f.rest != "" && !f.bad {
-		r.Charges = append(r.Charges, Charged{
-			Node: f.text(), Limit: f.text(), Unit: f.text(), Window: f.text(), Units: f.units(), Uncovered: f.units(),
-		})
+		c := Charged{
+			Node: f.text(), Root: f.text(), Limit: f.text(), Unit: f.text(), Window: f.text(), Units: f.units(), Uncovered: f.units(),
+		}
+		if c.Root == "" && c.Window != "" {
+			c.Root = c.Node
+		}
+		r.Charges = append(r.Charges, c)
 	}
 	return !f.bad && r.Number > 0
 }

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"context"
 	"errors"
 	"io"
 	"strings"
@@ -110,9 +111,12 @@ func stopped() *time.Timer {
 	return t
 }
 
-// read takes batches in until the stream ends. A batch that it has received is taken
+// read takes batches in until the stream ends, from when they can be settled. A batch that it has received is taken
 // in to its end even if the stream is over.
 func (l *logStream) read(ss grpc.ServerStream) error {
+	if err := l.s.awaitSettling(ss.Context()); err != nil {
+		return status.FromContextError(err).Err()
+	}
 	for {
 		err := ss.RecvMsg(&l.batch)
 		if err == nil {
@@ -133,6 +137,20 @@ func (l *logStream) read(ss grpc.ServerStream) error {
 				Msg("a batch of the access log is too large and lost; what its requests reserved stays used. Lower buffer_size_bytes in Envoy")
 		}
 		return err //nolint:wrapcheck // it is gRPC's status already
+	}
+}
+
+// awaitSettling returns once settlements can be taken, or ctx's error if that ends first.
+// What Envoy sends to a process that has just begun waits on the wire meanwhile.
+func (s *Server) awaitSettling(ctx context.Context) error {
+	if s.settling == nil {
+		return nil
+	}
+	select {
+	case <-s.settling:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err() //nolint:wrapcheck // its callers say what it is of
 	}
 }
 

@@ -22,7 +22,8 @@ type fakeStream struct {
 	grpc.ServerStream
 	s     *envoy.Server
 	in    chan []byte
-	ended chan struct{} // as gRPC does once the handler has returned
+	ended chan struct{}   // as gRPC does once the handler has returned
+	ctx   context.Context //nolint:containedctx // it is the stream's own
 }
 
 func (f *fakeStream) RecvMsg(m any) error {
@@ -46,8 +47,8 @@ func (f *fakeStream) received(b []byte, ok bool, m any) error {
 	return envoy.NewCodec(f.s).Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m)
 }
 
-func (*fakeStream) SendMsg(any) error        { return nil }
-func (*fakeStream) Context() context.Context { return context.Background() }
+func (*fakeStream) SendMsg(any) error          { return nil }
+func (f *fakeStream) Context() context.Context { return f.ctx }
 
 // A bench is one log stream on a server in a bubble of fake time.
 type bench struct {
@@ -69,10 +70,12 @@ func newBench(t *testing.T, o envoy.Options) *bench {
 }
 
 func (b *bench) open() {
-	b.stream = &fakeStream{s: b.s, in: make(chan []byte, 100), ended: make(chan struct{})}
+	ctx, cancel := context.WithCancel(b.t.Context())
+	b.stream = &fakeStream{s: b.s, in: make(chan []byte, 100), ended: make(chan struct{}), ctx: ctx}
 	go func() {
 		err := envoy.LogHandler(b.s)(b.stream)
 		close(b.stream.ended)
+		cancel()
 		b.done <- err
 	}()
 	synctest.Wait()
@@ -128,6 +131,40 @@ func TestLogStream_C135_EndsRightAfterABatch(t *testing.T) {
 			t.Errorf("ended after %v, want %v", at, want)
 		}
 		b.want("1", "2")
+	})
+}
+
+// A process that has just begun knows no key yet: what came too early waits.
+func TestLogStream_A26_C135_IsReadOnceItCanBeSettled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		settling := make(chan struct{})
+		b := newBench(t, envoy.Options{MaxConnectionAge: -1, Settling: settling})
+		b.open()
+		b.send("1", "2")
+		time.Sleep(time.Minute)
+		b.goesOn()
+		b.want()
+		close(settling)
+		synctest.Wait()
+		b.want("1", "2")
+		close(b.closing)
+		b.over()
+	})
+}
+
+// One that ends before is not kept by its log streams.
+func TestLogStream_C135_EndsThoughItWasNeverRead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, envoy.Options{Settling: make(chan struct{})})
+		b.open()
+		b.send("1")
+		close(b.closing)
+		if at := b.over(); at != 3*time.Second {
+			t.Errorf("ended after %v", at)
+		}
+		b.want()
 	})
 }
 

@@ -49,7 +49,7 @@ func (s *Server) limit(ctx context.Context, c *limitCall) (out any, err error) {
 		return nil, s.malformed(c.err)
 	}
 	now := s.now()
-	s.settleAll(now, c)
+	s.settleAll(ctx, now, c)
 	if ctx.Err() != nil {
 		return nil, s.gone(ctx)
 	}

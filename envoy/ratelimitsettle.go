@@ -1,6 +1,9 @@
 package envoy
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // A rate limit descriptor can be the end of a request instead of its begin: Envoy's
 // apply_on_stream_done sends it with a number from the response. The request is known
@@ -8,11 +11,14 @@ import "time"
 
 // settleAll settles what the descriptors say was used. It does so even if the caller has
 // gone: Envoy never sends them again.
-func (s *Server) settleAll(now time.Time, c *limitCall) {
+func (s *Server) settleAll(ctx context.Context, now time.Time, c *limitCall) {
 	for i := range c.items {
 		d := &c.items[i]
+		if !d.settles {
+			continue
+		}
+		_ = s.awaitSettling(ctx) // too early, it is told as forged, which is counted
 		switch {
-		case !d.settles:
 		case d.reservation == "":
 			s.counters.unreserved.Add(1)
 		case !d.own:

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	rlsdesc "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -66,6 +67,29 @@ func TestLimitMetadata_P15_S39(t *testing.T) {
 	d.token = ""
 	if r = limit(t, d, limitRequest("edge", 0, descriptor("tenant", "a"))); r.GetDynamicMetadata().AsMap()["reservation"] != nil || r.GetDynamicMetadata().AsMap()["app"] != "shop" {
 		t.Errorf("nothing reserved: %v", r)
+	}
+}
+
+// A process that has just begun knows no key yet: what came too early waits.
+func TestLimitSettles_P15_A26_WaitsUntilItCanBeSettled(t *testing.T) {
+	t.Parallel()
+	set := &settler{}
+	settling := make(chan struct{})
+	_, conn := start(t, envoy.Options{Decider: always(authz.Allowed), Settler: set, Settling: settling})
+	done := make(chan error, 1)
+	go func() {
+		_, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(),
+			limitRequest("edge", 0, withHits(descriptor("reservation", "R-1"), 7)))
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("answered %v before anything can be settled", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(settling)
+	if err := <-done; err != nil || len(set.tokens()) != 1 {
+		t.Errorf("%v, settled %q", err, set.tokens())
 	}
 }
 

@@ -54,6 +54,10 @@ type Options struct {
 	// never. MaxConnectionGrace is how long calls may go on after that: 1 min.
 	MaxConnectionAge, MaxConnectionGrace time.Duration
 
+	// Settling is closed once the Settler can settle: it knows no token before it has
+	// keys and documents. Log streams are not read until then, and calls of the rate limit
+	// service that settle wait as long as they may. Nil: it can from the start.
+	Settling <-chan struct{}
 	// Closing is closed when the server is about to stop, before GracefulStop: each
 	// log stream then ends right after its next batch, so that nothing is lost, or
 	// after LogStreamGrace (3 s) if it is silent. Nil: never.
@@ -85,6 +89,7 @@ type Server struct {
 
 	counters counters
 	buffers  *buffers
+	settling <-chan struct{} // nil: from the start
 	closing  <-chan struct{}
 	logGrace time.Duration
 	logAge   time.Duration  // after which a log stream ends; 0: never
@@ -108,6 +113,7 @@ func NewServer(o Options) *Server {
 		health:  health.NewServer(),
 		buffers: &buffers{},
 
+		settling: o.Settling,
 		closing:  o.Closing,
 		logGrace: orDefault(o.LogStreamGrace, defaultLogGrace),
 		logAge:   logAge(&o),

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 )
@@ -30,14 +29,15 @@ var errGone = errors.New("the replica has left")
 
 // dialOptions are those of all peers.
 func (r *Router) dialOptions() []grpc.DialOption {
-	secure := insecure.NewCredentials()
-	if r.cfg.TLS != nil {
-		secure = credentials.NewTLS(r.cfg.TLS)
+	secure := r.cfg.Secure
+	if secure == nil {
+		secure = insecure.NewCredentials()
 	}
 	return append([]grpc.DialOption{
 		grpc.WithTransportCredentials(secure),
-		grpc.WithNoProxy(), // peers are near, and what they say is not for others
-		grpc.WithDisableServiceConfig(),
+		grpc.WithNoProxy(),              // peers are near, and what they say is not for others
+		grpc.WithDisableServiceConfig(), // it could have calls retried, which sentMark relies on
+		grpc.WithStatsHandler(sentMarker{}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingWait}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: leastRedial, Multiplier: 1.6, Jitter: 0.2, MaxDelay: mostRedial},
@@ -75,8 +75,9 @@ func (l *line) get() (*grpc.ClientConn, error) {
 	return l.conn, nil
 }
 
-// ready returns the connection once it is up. If it is not after limit, or ctx ends,
-// it returns false, and nothing was sent.
+// ready returns the connection once it is up. If it is not after limit, or ctx ends, it
+// returns false, and nothing was sent. One that cannot be made is returned all the same: a
+// call fails at once and tells why.
 func (l *line) ready(ctx context.Context, limit time.Duration) (*grpc.ClientConn, bool) {
 	conn, err := l.get()
 	if err != nil {
@@ -96,7 +97,7 @@ func (l *line) ready(ctx context.Context, limit time.Duration) (*grpc.ClientConn
 		case connectivity.Connecting, connectivity.TransientFailure:
 		}
 		if !conn.WaitForStateChange(ctx, state) {
-			return nil, false
+			return conn, state == connectivity.TransientFailure
 		}
 	}
 }

@@ -17,6 +17,9 @@ const (
 	// that starts up is found soon, one that is down costs little.
 	leastPause = 50 * time.Millisecond
 	mostPause  = 2 * time.Second
+	// tellEvery is how often at most the log is told of one peer: an address behind which
+	// several processes are answers well and badly in turn, many times a second.
+	tellEvery = time.Minute
 )
 
 // A peer is another live process.
@@ -27,11 +30,14 @@ type peer struct {
 	line    line
 	gone    chan struct{} // closed by SetPeers once the process is live no more
 	away    atomic.Bool   // others take its place until it answers
+	left    atomic.Bool   // leave has ended: it has nothing any more, for good
 
 	// Owned by run.
 	failing time.Time // when the first of the tries that failed since a success began
 	fails   int       // since a success
-	warned  bool
+	told    time.Time // when the log was told last that others take its place
+	doubted bool      // the log was told so, and not yet that it is back
+	cause   error     // of the last try that failed; nil: it is not known
 	batch   []*metev1.Settlement
 }
 
@@ -114,7 +120,8 @@ func (p *peer) turn(ctx context.Context) {
 
 // answered notes that the peer answers.
 func (p *peer) answered() {
-	if p.away.Swap(false) {
+	if p.away.Swap(false) && p.doubted {
+		p.doubted = false
 		p.r.cfg.Log.Info().Str("peer", name(p.process)).Str("address", p.line.where()).Msg("replica can be reached again")
 	}
 	p.fails = 0
@@ -131,8 +138,8 @@ func (p *peer) failed(began time.Time, why outcome) {
 	if why != misdirected && p.r.cfg.Now().Sub(p.failing) < p.r.cfg.UnreachableAfter {
 		return
 	}
-	if !p.away.Swap(true) && !p.warned {
-		p.warned = true
+	if now := p.r.cfg.Now(); !p.away.Swap(true) && now.Sub(p.told) >= tellEvery {
+		p.told, p.doubted = now, true
 		p.warn(why)
 	}
 	for _, e := range p.queue.takeUntried() {
@@ -140,13 +147,13 @@ func (p *peer) failed(began time.Time, why outcome) {
 	}
 }
 
-// warn says, once for each peer, that others take its place.
+// warn says that others take the place of p.
 func (p *peer) warn(why outcome) {
 	text := "replica is announced but does not answer: check that replicas reach each other at this address"
 	if why == misdirected {
 		text = "another process answers at the address of this replica: it was started anew there, or the address is not its own"
 	}
-	p.r.cfg.Log.Warn().Str("peer", name(p.process)).Str("address", p.line.where()).Str("outcome", why.String()).
+	p.r.cfg.Log.Warn().Err(p.cause).Str("peer", name(p.process)).Str("address", p.line.where()).Str("outcome", why.String()).
 		Msg(text + "; what it decided is settled by the one that takes its place")
 }
 
@@ -172,6 +179,7 @@ func (p *peer) leave() {
 		p.r.reroute(e)
 	}
 	p.line.close()
+	p.left.Store(true)
 }
 
 // An outcome is how a try ended.
@@ -200,22 +208,29 @@ func (o outcome) String() string {
 
 // send sends the batch, once.
 func (p *peer) send(ctx context.Context) outcome {
+	p.cause = nil
 	conn, ok := p.line.ready(ctx, p.r.cfg.CallFor)
 	if !ok {
 		return unsent
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.r.cfg.CallFor)
 	defer cancel()
+	ctx, mark := marked(ctx)
 	answer, err := metev1.NewReplicaServiceClient(conn).SettleBatch(ctx, &metev1.SettleBatchRequest{
 		Process: p.process, Settlements: p.batch,
 	})
+	p.cause = err
 	switch status.Code(err) { //nolint:exhaustive // after all others nobody knows
 	case codes.OK:
 	case codes.FailedPrecondition: // see the promise of SettleBatch
 		return misdirected
-	case codes.Unimplemented: // no such method: a version that settles nothing
+	case codes.Unimplemented, // no such method: a version that settles nothing
+		codes.Aborted: // it is not ready
 		return unsent
 	default:
+		if !mark.sent.Load() {
+			return unsent
+		}
 		return unknown
 	}
 	results := answer.GetResults()

@@ -2,13 +2,13 @@ package peers
 
 import (
 	"context"
-	"crypto/tls"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	metev1 "github.com/meteproject/mete/api/mete/v1"
 	"github.com/meteproject/mete/authz"
@@ -34,8 +34,12 @@ type Config struct {
 	Now     func() time.Time // required: this process's clock
 	Log     zerolog.Logger   // nowhere
 
-	TLS         *tls.Config       // of calls to peers; none: plain text
-	DialOptions []grpc.DialOption // they win
+	// Ready tells whether the Decider can open and measure reservations by now. Until it
+	// does, what peers pass on is not taken: they keep it and try again. Nil: it always can.
+	Ready func() bool
+
+	Secure      credentials.TransportCredentials // of calls to peers; none: plain text
+	DialOptions []grpc.DialOption                // they win
 
 	// MaxQueued and MaxQueuedBytes bound what waits for one peer: 100,000 settlements,
 	// 32 MiB. What comes beyond is dropped.

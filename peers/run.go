@@ -24,7 +24,7 @@ func (r *Router) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-r.changed:
-			known = slices.DeleteFunc(known, func(p *peer) bool { return isClosed(p.gone) }) // their senders see to them
+			known = slices.DeleteFunc(known, func(p *peer) bool { return p.left.Load() })
 		}
 	}
 	timer := time.AfterFunc(r.cfg.FlushFor, cancel)

@@ -33,6 +33,9 @@ func (s *replicaService) SettleBatch(_ context.Context, req *metev1.SettleBatchR
 		return nil, status.Errorf(codes.FailedPrecondition,
 			"settle a batch of process %s: this is process %s, which took its address; nothing was settled", name(req.GetProcess()), name(r.cfg.Process))
 	}
+	if r.cfg.Ready != nil && !r.cfg.Ready() {
+		return nil, status.Error(codes.Aborted, "settle a batch: this process has just begun and has no documents or no seal keys yet; nothing was settled, try again")
+	}
 	now := r.cfg.Now()
 	results := make([]metev1.Settled, 0, len(req.GetSettlements()))
 	for _, one := range req.GetSettlements() {

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -55,6 +56,7 @@ type Purse struct {
 	terms *Terms
 	lots  []lot // oldest first
 	used  int64 // cumulative, under holder
+	past  int64 // used beyond MaxUnits, where counting ends; kept for what is given back
 	marks []mark
 	// pending is since when, if set, there is use, or a refund, that is not reported.
 	pending refusal
@@ -183,7 +185,7 @@ func (p *Purse) Charge(now Instant, n int64) (uncovered int64) {
 	if p.stale || p.doubt {
 		p.suspect += n - uncovered
 	}
-	p.count(now, min(p.used+n, MaxUnits)) // counting ends there
+	p.add(now, n)
 	p.demand.add(now, n)
 	p.spent = p.spent || n > 0
 	if !p.poked && p.renewable(now) {
@@ -193,6 +195,14 @@ func (p *Purse) Charge(now Instant, n int64) (uncovered int64) {
 		p.planReport(now)
 	}
 	return uncovered
+}
+
+// add counts n units, below 0 if they are given back.
+func (p *Purse) add(now Instant, n int64) {
+	const most = math.MaxInt64 - 3*MaxUnits // so that no sum of these overflows
+	used := p.used + p.past + n
+	p.past = max(0, min(used-MaxUnits, most))
+	p.count(now, min(used, MaxUnits))
 }
 
 // reportAfter is how long use waits to be reported (A47).
@@ -241,11 +251,13 @@ func (p *Purse) Refund(now Instant, n, uncovered int64) {
 		}
 		return
 	}
-	p.count(now, p.used-n)
+	p.add(now, -n)
 	p.takeBack(uncovered)
-	if i := len(p.lots) - 1; i >= 0 {
+	if i := len(p.lots) - 1; i >= 0 && now.since(p.lots[i].asked) < p.terms.Rule.UsableFor {
 		p.lots[i].left += n - uncovered
-	} else if p.refusal.set {
+		n = uncovered
+	}
+	if p.refusal.set {
 		p.refusal.left = min(p.refusal.left+n, MaxUnits) // the next operation brings it there
 	}
 	if p.closing {

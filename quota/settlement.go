@@ -15,13 +15,17 @@ type Settlement struct {
 // is taken from the leases as far as they go (A40, A41): the rest is a debt that the
 // account knows with the next operation, before it lends anything.
 //
-// A repeat settles again: whoever calls makes sure that there is none.
-func (p *Purse) Settle(now Instant, s Settlement) {
+// It returns what of the use no lease covers: should that be settled again, as another
+// charge, its Uncovered. A repeat settles again: whoever calls makes sure that there is
+// none.
+func (p *Purse) Settle(now Instant, s Settlement) (stillUncovered int64) {
 	switch extra := s.Used - s.Charged; {
 	case extra < 0:
 		p.Refund(now, -extra, min(-extra, s.Uncovered))
+		return max(0, s.Uncovered+extra)
 	case extra > 0:
 		uncovered := p.Charge(now, extra)
+		stillUncovered = uncovered
 		if !p.terms.Counts && s.Long {
 			p.over.long += uncovered
 		} else if !p.terms.Counts {
@@ -31,4 +35,5 @@ func (p *Purse) Settle(now Instant, s Settlement) {
 			p.keeper.poke(p)
 		}
 	}
+	return stillUncovered + s.Uncovered
 }

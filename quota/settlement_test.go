@@ -107,10 +107,134 @@ func TestPurse_A26_A48_ClosedSettles(t *testing.T) {
 		r.lock.Unlock()
 		time.Sleep(time.Second)
 		r.settle(quota.Settlement{Charged: 5, Used: 125, Long: true})
+		time.Sleep(time.Millisecond)
+		if used := m.Account(key()).Used(); used != 130 {
+			t.Errorf("%d are reported at once, want 130", used)
+		}
 		r.settle(quota.Settlement{Charged: 5, Used: 1})
 		time.Sleep(2 * time.Minute)
 		if a, over := m.Account(key()), r.keeper.Stats().Overshoot[quota.LongRequest]; a.Used() != 126 || a.Leased() != 0 || over != 26 {
 			t.Errorf("%+v, %d over as long, want 126 used and 26 over", a, over)
+		}
+	})
+}
+
+// What a settlement used beyond the lease is known to the next settlement of the same
+// charge: it goes into no lease.
+func TestPurse_A27_A41_C095_DebtGivenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, &storetest.Memory{}, "a", terms(200))
+		r.mustCharge(100)
+		r.lock.Lock() // so that no operation comes between
+		debt := r.purse.Settle(r.at(), quota.Settlement{Charged: 100, Used: 150})
+		rest := r.purse.Settle(r.at(), quota.Settlement{Charged: 150, Uncovered: debt, Used: 120})
+		none := r.purse.Settle(r.at(), quota.Settlement{Charged: 120, Uncovered: rest, Used: 5})
+		all, more := r.purse.Room(r.at(), 95), r.purse.Room(r.at(), 96)
+		r.lock.Unlock()
+		if debt != 50 || rest != 20 || none != 0 {
+			t.Errorf("%d, then %d, then %d uncovered, want 50, 20 and 0", debt, rest, none)
+		}
+		if all != quota.Fits || more != quota.Short {
+			t.Errorf("room for 95: %v, for 96: %v, want fits and short", all, more)
+		}
+		if same := r.purse.Settle(r.at(), quota.Settlement{Charged: 5, Uncovered: 3, Used: 5}); same != 3 {
+			t.Errorf("%d of the same are uncovered, want 3", same)
+		}
+	})
+}
+
+// A refusal is not remembered of units that were given back, be there a lease or not.
+func TestPurse_A26_A35_GivenBackBesideALease(t *testing.T) {
+	t.Parallel()
+	for name, uncovered := range map[string]int64{"uncovered": 20, "into a lease that is too old": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := &storetest.Memory{}
+				tm := terms(200)
+				tm.Rule.First, tm.Rule.MaxShare = 20, 10000
+				other, r := open(t, m, "b", terms(200)), open(t, m, "a", tm)
+				other.mustCharge(150)
+				other.lock.Lock()
+				other.purse.Close()
+				other.lock.Unlock()
+				synctest.Wait()
+				r.mustCharge(10)
+				r.lock.Lock()
+				r.purse.Charge(r.at(), 30) // 10 of them from the lease
+				r.purse.Refund(r.at(), 1, 0)
+				r.lock.Unlock()
+				if ok, _ := r.charge(20); ok {
+					t.Fatal("20 of 11 are charged")
+				}
+				if uncovered == 0 {
+					tm.Rule.UsableFor = time.Nanosecond
+					time.Sleep(time.Nanosecond)
+				}
+				r.settle(quota.Settlement{Charged: 30, Uncovered: uncovered, Used: 10})
+				r.lock.Lock()
+				room := r.purse.Room(r.at(), 20)
+				r.lock.Unlock()
+				if room != quota.Short {
+					t.Errorf("room for 20 after 20 were given back: %v, want short; %+v", room, m.Account(key()))
+				}
+			})
+		})
+	}
+}
+
+// Counting ends at the largest amount, and goes on where it was once that is given back:
+// no unit is minted.
+func TestPurse_A26_C090_PastTheLargestAmount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		tm := terms(quota.MaxUnits)
+		tm.Counts = true
+		r := open(t, m, "a", tm)
+		var got []int64
+		used := func() {
+			r.lock.Lock()
+			got = append(got, r.purse.Used()-quota.MaxUnits)
+			r.lock.Unlock()
+		}
+		r.mustCharge(7)
+		r.mustCharge(quota.MaxUnits)
+		r.mustCharge(quota.MaxUnits)
+		used()
+		r.settle(quota.Settlement{Charged: quota.MaxUnits, Uncovered: quota.MaxUnits})
+		used()
+		r.settle(quota.Settlement{Charged: quota.MaxUnits, Uncovered: quota.MaxUnits, Used: 3})
+		if got[0] != 0 || got[1] != 0 {
+			t.Errorf("used is past the largest amount by %v, want 0", got)
+		}
+		time.Sleep(2 * time.Minute)
+		if used := m.Account(key()).Used(); used != 10 {
+			t.Errorf("%d are used, want 10", used)
+		}
+	})
+}
+
+// What a limit used that only counted is no overshoot, should it refuse from now on.
+func TestPurse_A5_A43_A48_CountedIsNoOvershoot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		tm := terms(quota.MaxUnits)
+		tm.Counts = true
+		r := open(t, m, "a", tm)
+		r.mustCharge(10)
+		synctest.Wait()
+		r.settle(quota.Settlement{Charged: 5, Uncovered: 5, Used: 50})
+		r.settle(quota.Settlement{Charged: 5, Uncovered: 5, Used: 60, Long: true})
+		r.lock.Lock()
+		r.purse.SetTerms(r.at(), terms(100))
+		r.lock.Unlock()
+		time.Sleep(2 * time.Minute)
+		over := r.keeper.Stats().Overshoot
+		if used := m.Account(key()).Used(); used != 110 || over[quota.UnderReserved] != 0 || over[quota.LongRequest] != 0 {
+			t.Errorf("%d used, past the quota %v, want 110 and nothing of settlements", used, over)
 		}
 	})
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -64,13 +66,17 @@ type mete struct {
 	events    *ledger.Events // nil: none are written
 	envoy     *envoy.Server
 
+	began    time.Time     // when run began
+	known    atomic.Bool   // met has been true
+	settling chan struct{} // closed once the replica is ready: from then on it settles
+
 	process uint64           // names this process among all replicas
 	hangups []chan os.Signal // of those who reread something at SIGHUP
 }
 
 // newMete returns a mete of which nothing runs yet.
 func newMete(s settings, log zerolog.Logger, level *levelGate) *mete {
-	return &mete{cfg: s, log: log, level: level, metrics: newMetrics(), parts: newParts(), process: rand.Uint64()}
+	return &mete{cfg: s, log: log, level: level, metrics: newMetrics(), parts: newParts(), settling: make(chan struct{}), process: rand.Uint64()}
 }
 
 // start starts the parts. After an error those that run are still to be stopped.
@@ -127,6 +133,10 @@ func (m *mete) startTracing(ctx context.Context, p process) (err error) {
 func (m *mete) startTLS(ctx context.Context, _ process) (err error) {
 	if m.secure, err = newServerTLS(m.cfg.config, m.log); err != nil || m.secure == nil {
 		return err
+	}
+	if len(m.cfg.EtcdEndpoints) > 0 {
+		m.secure.calledAs = cmp.Or(m.cfg.PeerName, hostOf(m.advertised()))
+		m.secure.warnOfPeers()
 	}
 	hup := m.hangup()
 	m.parts.start(ctx, "TLS files", func(ctx context.Context) error { return m.secure.Run(ctx, hup) })
@@ -197,9 +207,7 @@ func (m *mete) assemble(context.Context, process) error {
 		Waited:  func(d time.Duration) { m.metrics.lease.Observe(d.Seconds()) },
 		Process: m.process, Used: m.tellsUse(),
 	})
-	if err := m.assembleSettlement(); err != nil {
-		return err
-	}
+	m.assembleSettlement()
 
 	m.members.Log, m.members.PresenceTTL = m.log, m.cfg.PresenceTTL
 	m.members.Presence = store.Presence{
@@ -218,7 +226,7 @@ func (m *mete) assemble(context.Context, process) error {
 	}
 
 	m.probes = &probes{
-		loaded: m.decider.Ready, sealing: m.decider.Sealing, entered: m.gate.open, behind: m.gate.behind.Load,
+		loaded: m.decider.Ready, sealing: m.decider.Sealing, met: m.met, entered: m.gate.open, behind: m.gate.behind.Load,
 		storeUp: m.storeUp,
 	}
 	m.metrics.registry.MustRegister(newCollector(m.read), newSettlementCollector(m.readSettlement))
@@ -230,8 +238,9 @@ func (m *mete) storeUp() bool { return m.documents.Stats().Up && m.etcd.Health()
 
 // run starts what assemble made.
 func (m *mete) run(ctx context.Context, _ process) error {
+	m.began = time.Now()
 	closing := make(chan struct{})
-	m.envoy = envoy.NewServer(m.envoyOptions(closing)) //nolint:contextcheck // a stream brings its own context
+	m.envoy = envoy.NewServer(m.envoyOptions(closing))
 	m.router.Register(m.envoy)
 	quotas := admin.NewService(admin.Config{Quota: m.router, Now: time.Now, Log: m.log})
 	admin.Register(m.envoy, quotas)
@@ -269,12 +278,12 @@ func (m *mete) run(ctx context.Context, _ process) error {
 
 func (m *mete) envoyOptions(closing <-chan struct{}) envoy.Options {
 	o := envoy.Options{
-		Decider: m.decider, Settler: m.router, Now: time.Now, Log: m.log, Closing: closing,
+		Decider: m.decider, Settler: m.router, Now: time.Now, Log: m.log, Settling: m.settling, Closing: closing,
 		TLS:                  m.secure.listenerConfig("h2"),
 		MaxConcurrentStreams: uint32(m.cfg.MaxStreams), //nolint:gosec // check bounds it
 		MaxConnectionAge:     m.cfg.MaxConnectionAge,
 		OnDecided:            func(d time.Duration) { m.metrics.decision.Observe(d.Seconds()) },
-		Extra:                []grpc.ServerOption{grpc.ChainStreamInterceptor(endWatches(closing))},
+		Extra:                []grpc.ServerOption{grpc.ChainStreamInterceptor(endStreams(closing))},
 	}
 	if m.cfg.MaxConnectionAge == 0 {
 		o.MaxConnectionAge = -1
@@ -316,6 +325,7 @@ func (m *mete) announce(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+	close(m.settling)
 	m.envoy.SetServing(true)
 	if err := m.inUse.write(m.cfg.DataDir); err != nil {
 		return err

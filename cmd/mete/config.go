@@ -34,7 +34,7 @@ type config struct {
 	// EtcdBatch: nested transactions need a server without certain faults.
 	EtcdBatch string `name:"etcd-batch" help:"how lease operations travel: nested, 64 in a transaction, single, or auto: by the version of etcd"`
 
-	TLSCert      string   `name:"tls-cert" help:"file with the certificate of the gRPC and admin APIs, reread when it changes"`
+	TLSCert      string   `name:"tls-cert" help:"file with the certificate of the gRPC and admin APIs, which other replicas that are called are shown, too; reread when it changes"`
 	TLSKey       string   `name:"tls-key" help:"file with the key of tls-cert"`
 	TLSClientCA  string   `name:"tls-client-ca" help:"file with the authority that client certificates must come from"`
 	TLSClientSAN []string `name:"tls-client-san" help:"patterns, one of which a name of the client certificate must match; * stands for any run of characters"`

@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"time"
 
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 )
 
 const (
@@ -76,38 +78,24 @@ func (w debugWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// endWatches ends health watches once closing is closed: they never end by
-// themselves, and a graceful stop waits for all streams.
-func endWatches(closing <-chan struct{}) grpc.StreamServerInterceptor {
+// endStreams ends streams once closing is closed that never end by themselves, and for which
+// a graceful stop would wait: health watches and whoever looks around by reflection. Log
+// streams see to their end themselves.
+func endStreams(closing <-chan struct{}) grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		if info.FullMethod != grpc_health_v1.Health_Watch_FullMethodName {
+		if info.FullMethod == accesslogv3.AccessLogService_StreamAccessLogs_FullMethodName {
 			return handle(srv, stream)
 		}
-		ctx, cancel := context.WithCancel(stream.Context())
-		defer cancel()
-		ended := make(chan struct{})
-		defer func() { <-ended }()
-		defer cancel()
-		go func() {
-			defer close(ended)
-			select {
-			case <-closing:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-		return handle(srv, watch{stream, ctx})
+		ended := make(chan error, 1)
+		go func() { ended <- handle(srv, stream) }()
+		select {
+		case err := <-ended:
+			return err
+		case <-closing:
+			return grpcstatus.Error(codes.Unavailable, "this replica of mete is stopping") // ends the stream, and so what handles it
+		}
 	}
 }
-
-// watch is a stream that ends with ctx.
-type watch struct {
-	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // it is the stream's own
-}
-
-// Context implements [grpc.ServerStream].
-func (w watch) Context() context.Context { return w.ctx }
 
 // grpcServer is a server of envoy's, or a bare one in tests.
 type grpcServer interface {

@@ -15,6 +15,7 @@ import (
 type probes struct {
 	loaded   func() bool // documents have been read once
 	sealing  func() bool // there is a key: what is admitted can be settled
+	met      func() bool // the others know this one, and it knows them: settlements get where they belong
 	entered  func() bool // this mete is new enough for the store
 	behind   func() bool // the store has come to need a newer one since
 	storeUp  func() bool
@@ -24,7 +25,7 @@ type probes struct {
 
 // ready tells whether requests should come here.
 func (p *probes) ready() bool {
-	return p.loaded() && p.sealing() && p.entered() && p.serving.Load() && !p.draining.Load()
+	return p.loaded() && p.sealing() && p.met() && p.entered() && p.serving.Load() && !p.draining.Load()
 }
 
 func (p *probes) livez(w http.ResponseWriter, _ *http.Request) {
@@ -59,6 +60,7 @@ func (p *probes) report() string {
 	}
 	line(p.loaded(), "fail", "documents read once")
 	line(p.sealing(), "fail", "keys for reservations")
+	line(p.met(), "fail", "registered among the replicas")
 	line(p.entered(), "fail", "let into the store")
 	line(p.serving.Load(), "fail", "listeners up")
 	line(!p.draining.Load(), "fail", "not draining")

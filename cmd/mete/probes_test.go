@@ -33,10 +33,10 @@ const (
 // (P34, C149).
 func TestProbes(t *testing.T) {
 	loaded, up := false, false
-	entered, behind, sealing := false, false, false
+	entered, behind, sealing, met := false, false, false, false
 	p := &probes{
 		loaded: func() bool { return loaded }, sealing: func() bool { return sealing }, storeUp: func() bool { return up },
-		entered: func() bool { return entered }, behind: func() bool { return behind },
+		entered: func() bool { return entered }, behind: func() bool { return behind }, met: func() bool { return met },
 	}
 	mux := metricsMux(p, http.NotFoundHandler(), http.NotFoundHandler(), false)
 	step := func(what string, want int, lines ...string) {
@@ -64,7 +64,9 @@ func TestProbes(t *testing.T) {
 	entered = true
 	step("no key yet", 503, "[fail] keys for reservations", "not ready")
 	sealing = true
-	step("documents read", 200, "[ok] keys for reservations", "[ok] documents read once", "[ok] etcd reachable", "ready")
+	step("nobody knows it yet", 503, "[ok] keys for reservations", "[fail] registered among the replicas", "not ready")
+	met = true
+	step("documents read", 200, "[ok] registered among the replicas", "[ok] keys for reservations", "[ok] documents read once", "[ok] etcd reachable", "ready")
 	up = false
 	step("etcd away", 200, "[degraded] etcd reachable", "ready")
 	behind = true

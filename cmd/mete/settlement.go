@@ -1,9 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
-	"fmt"
 	"net"
 	"os"
 	"time"
@@ -15,7 +14,7 @@ import (
 )
 
 // assembleSettlement makes the parts that settle requests once they have ended.
-func (m *mete) assembleSettlement() error {
+func (m *mete) assembleSettlement() {
 	m.seals = store.NewSeals(m.etcd)
 	m.seals.Log = m.log
 	m.seals.OnKeys = func(sign store.SealKey, all []store.SealKey) {
@@ -25,39 +24,38 @@ func (m *mete) assembleSettlement() error {
 		}
 		m.decider.SetSeals(authz.SealKey(sign), keys)
 	}
-	secure, err := m.secure.peerConfig(m.cfg.config)
-	if err != nil {
-		return err
-	}
-	m.router = peers.New(peers.Config{Decider: m.decider, Process: m.process, Now: time.Now, Log: m.log, TLS: secure})
-	return nil
+	m.router = peers.New(peers.Config{
+		Decider: m.decider, Process: m.process, Now: time.Now, Log: m.log,
+		Ready: m.settles, Secure: m.secure.peerCredentials(),
+	})
 }
 
-// peerConfig returns the configuration of calls to other replicas, whose listeners are
-// like this one's. It is nil without TLS.
-func (t *serverTLS) peerConfig(c config) (*tls.Config, error) {
-	if t == nil {
-		return nil, nil //nolint:nilnil // no TLS is an answer
+// settles tells whether this replica settles: not before it was ready once. Until then it
+// may have no keys and no documents, or not know who has decided.
+func (m *mete) settles() bool {
+	select {
+	case <-m.settling:
+		return true
+	default:
+		return false
 	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.PeerName}
-	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		return &t.inForce.Load().config.Certificates[0], nil
+}
+
+// meetFor is how long a start waits until this replica is among the others. An etcd that
+// takes no writes must not keep it from deciding; only repeats could be settled twice then.
+const meetFor = 10 * time.Second
+
+// met tells whether this replica has been seen among all, or has waited for that. One that
+// is cut off later has been met all the same.
+func (m *mete) met() bool {
+	if m.known.Load() {
+		return true
 	}
-	file := c.PeerCA
-	if file == "" {
-		file = c.TLSClientCA
+	_, seen := m.members.Replicas()[m.members.Incarnation()]
+	if seen || time.Since(m.began) > meetFor {
+		m.known.Store(true)
 	}
-	if file == "" {
-		return conf, nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read the authority of other replicas: %w", err)
-	}
-	if conf.RootCAs, _, err = authorities(text); err != nil {
-		return nil, fmt.Errorf("read the authority of other replicas: %s: %w", file, err)
-	}
-	return conf, nil
+	return m.known.Load()
 }
 
 // advertised returns the address at which other replicas reach this one.
@@ -69,19 +67,33 @@ func (m *mete) advertised() string {
 	if err != nil {
 		return m.inUse.GRPC
 	}
-	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
+	ip := net.ParseIP(host)
+	if ip != nil && !ip.IsUnspecified() {
 		return m.inUse.GRPC
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return m.inUse.GRPC
 	}
+	return net.JoinHostPort(reachable(addrs, ip.To4() != nil), port)
+}
+
+// reachable returns the address among addrs at which others reach what listens on all
+// interfaces: one of IPv4 where there is any, since nobody lacks that but who is told
+// otherwise.
+func reachable(addrs []net.Addr, onlyIPv4 bool) string {
+	found := ""
 	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
-			return net.JoinHostPort(n.IP.String(), port)
+		n, ok := a.(*net.IPNet)
+		switch {
+		case !ok || !n.IP.IsGlobalUnicast():
+		case n.IP.To4() != nil:
+			return n.IP.String()
+		case found == "" && !onlyIPv4:
+			found = n.IP.String()
 		}
 	}
-	return net.JoinHostPort("127.0.0.1", port)
+	return cmp.Or(found, "127.0.0.1")
 }
 
 // startEvents opens the file of usage events, if the settings name one.

@@ -1,12 +1,14 @@
 package main
 
 import (
-	"crypto/tls"
+	"encoding/json"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
 
 	"github.com/meteproject/mete/admin"
 	"github.com/meteproject/mete/authz"
@@ -42,32 +44,70 @@ func TestAdvertised_A26_AnAddressThatLeadsHere(t *testing.T) {
 	}
 }
 
-// Replicas call each other with the certificates of their listeners.
-func TestPeerConfig_A26_TrustsWhoeverIsConfigured(t *testing.T) {
+// Interfaces come in any order, and what listens on 0.0.0.0 is not there for IPv6.
+func TestReachable_A26_AnAddressOfTheRightFamily(t *testing.T) {
 	t.Parallel()
-	ca := newAuthority(t, "ca")
-	dir := newTLSDir(t, ca)
-	secure, err := newServerTLS(dir.config, zerolog.Nop())
-	if err != nil {
-		t.Fatal(err)
+	for _, c := range []struct {
+		addrs    []string
+		onlyIPv4 bool
+		want     string
+	}{
+		{[]string{"127.0.0.1/8", "::1/128", "fe80::1/64", "169.254.1.1/16"}, false, "127.0.0.1"},
+		{[]string{"127.0.0.1/8", "fd00::7/64", "10.1.2.3/24", "10.9.9.9/24"}, false, "10.1.2.3"},
+		{[]string{"fd00::7/64", "10.1.2.3/24"}, true, "10.1.2.3"},
+		{[]string{"::1/128", "fe80::1/64", "fd00::7/64", "fd00::8/64"}, false, "fd00::7"},
+		{[]string{"fd00::7/64"}, true, "127.0.0.1"},
+	} {
+		var addrs []net.Addr
+		for _, text := range c.addrs {
+			ip, n, err := net.ParseCIDR(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			addrs = append(addrs, &net.IPNet{IP: ip, Mask: n.Mask})
+		}
+		if got := reachable(addrs, c.onlyIPv4); got != c.want {
+			t.Errorf("%v, IPv4 alone %v: %s, want %s", c.addrs, c.onlyIPv4, got, c.want)
+		}
 	}
-	dir.PeerName = "mete"
-	conf, err := secure.peerConfig(dir.config)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// A replica is ready once it is among those whom it knows: before that it could take itself for
+// the one that takes the place of a process that is there, and the others could do so for it.
+func TestReady_A26_C134_OnceItIsAmongTheReplicas(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	first := start(t, "--etcd-listen=127.0.0.1:0", "--drain-delay=0")
+	a := first.addresses(t)
+	for range 3 {
+		second := start(t, "--etcd-endpoints=http://"+a.Etcd, "--drain-delay=0")
+		b := second.addresses(t)
+		_, text := get(t, "http://"+b.Admin+"/v1/status")
+		var got status
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(got.Replicas, func(r replica) bool { return r.Incarnation == got.Incarnation }) || len(got.Replicas) != 2 {
+			t.Errorf("ready as %s among %v", got.Incarnation, got.Replicas)
+		}
+		if err := second.stop(t); err != nil {
+			t.Error(err)
+		}
 	}
-	if conf.ServerName != "mete" || conf.RootCAs == nil && dir.TLSClientCA != "" {
-		t.Errorf("calls are for %q, authority %v", conf.ServerName, conf.RootCAs)
+	if err := first.stop(t); err != nil {
+		t.Error(err)
 	}
-	pair, err := conf.GetClientCertificate(&tls.CertificateRequestInfo{})
-	if err != nil || pair.Leaf == nil {
-		t.Errorf("no certificate is shown: %v", err)
+}
+
+// One that was never ready takes in no log: its keys may be still to come.
+func TestSettles_A26_C135_NotBeforeItWasReady(t *testing.T) {
+	t.Parallel()
+	m := newMete(settings{}, zerolog.Nop(), nil)
+	o := m.envoyOptions(nil)
+	if m.settles() || o.Settling == nil {
+		t.Error("it settles at once")
 	}
-	dir.PeerCA = "/nowhere"
-	if _, err := secure.peerConfig(dir.config); err == nil {
-		t.Error("an authority that is not there is taken")
-	}
-	if none, err := (*serverTLS)(nil).peerConfig(config{}); none != nil || err != nil {
-		t.Errorf("without TLS: %v, %v", none, err)
+	close(m.settling)
+	if _, open := <-o.Settling; !m.settles() || open {
+		t.Error("it does not settle though it is ready")
 	}
 }

@@ -138,6 +138,7 @@ func (c *settlementCollector) collectPeers(s sink, r peers.Stats) {
 		s.counter(c.inherited, int64(r.Inherited[result]), result.Word()) //nolint:gosec // no process lives that long
 	}
 	s.counter(c.lost, int64(r.Doubtful), "unknown")                                //nolint:gosec // no process lives that long
+	s.counter(c.lost, int64(r.Forwarded[0]+r.Inherited[0]), "failed")              //nolint:gosec // no process lives that long
 	s.counter(c.lost, int64(r.Overflowed+r.Settled[authz.SettledDropped]), "full") //nolint:gosec // no process lives that long
 	s.counter(c.retries, int64(r.Retries))                                         //nolint:gosec // no process lives that long
 	s.gauge(c.peersAway, float64(r.Away))

@@ -25,9 +25,11 @@ const reread = 10 * time.Second
 // change: new connections get the new ones, old connections live on. Files that do
 // not fit together are refused and the old ones stay in force.
 type serverTLS struct {
-	cert, key, clientCA string
-	sans                []string
-	log                 zerolog.Logger
+	cert, key, clientCA, peerCA string
+	sans                        []string
+	peerName                    string
+	calledAs                    string // how other replicas call this one, set before Run; "": there are none
+	log                         zerolog.Logger
 
 	inForce atomic.Pointer[tlsFiles]
 
@@ -38,6 +40,7 @@ type serverTLS struct {
 // tlsFiles is one good set of files.
 type tlsFiles struct {
 	config   *tls.Config
+	peer     *tls.Config          // of calls to other replicas, whose listeners are like this one's
 	notAfter map[string]time.Time // by use: when the first certificate of the file ends
 }
 
@@ -47,7 +50,10 @@ func newServerTLS(c config, log zerolog.Logger) (*serverTLS, error) {
 	if c.TLSCert == "" {
 		return nil, nil //nolint:nilnil // no TLS is an answer
 	}
-	t := &serverTLS{cert: c.TLSCert, key: c.TLSKey, clientCA: c.TLSClientCA, sans: c.TLSClientSAN, log: log}
+	t := &serverTLS{
+		cert: c.TLSCert, key: c.TLSKey, clientCA: c.TLSClientCA, peerCA: c.PeerCA,
+		sans: c.TLSClientSAN, peerName: c.PeerName, log: log,
+	}
 	if _, err := t.reload(); err != nil {
 		return nil, fmt.Errorf("read TLS files: %w", err)
 	}
@@ -70,6 +76,7 @@ func (t *serverTLS) Run(ctx context.Context, hup <-chan os.Signal) error {
 			t.log.Error().Err(err).Msg("TLS files refused; the old ones stay in force")
 		case changed:
 			t.log.Info().Time("not_after", t.notAfter()["server"]).Msg("TLS files reread")
+			t.warnOfPeers()
 		}
 	}
 }
@@ -94,10 +101,13 @@ func (t *serverTLS) reload() (changed bool, err error) {
 	return true, nil
 }
 
+// read reads the certificate, the key and the two authorities; nil stands for one that
+// is not set.
 func (t *serverTLS) read() ([][]byte, error) {
 	var seen [][]byte
-	for _, name := range []string{t.cert, t.key, t.clientCA} {
+	for _, name := range []string{t.cert, t.key, t.clientCA, t.peerCA} {
 		if name == "" {
+			seen = append(seen, nil)
 			continue
 		}
 		text, err := os.ReadFile(name)
@@ -124,17 +134,19 @@ func (t *serverTLS) parse(seen [][]byte) (*tlsFiles, error) {
 		},
 		notAfter: map[string]time.Time{"server": pair.Leaf.NotAfter},
 	}
-	if t.clientCA == "" {
-		return files, nil
+	if t.clientCA != "" {
+		if files.config.ClientCAs, files.notAfter["client_ca"], err = authorities(seen[2]); err != nil {
+			return nil, fmt.Errorf("%s: %w", t.clientCA, err)
+		}
+		files.config.ClientAuth = tls.RequireAndVerifyClientCert
+		files.config.VerifyConnection = t.checkPeer
 	}
-	pool, ends, err := authorities(seen[2])
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", t.clientCA, err)
+	files.peer = t.peerConfig(&pair, files.config.ClientCAs)
+	if t.peerCA != "" {
+		if files.peer.RootCAs, files.notAfter["peer_ca"], err = authorities(seen[3]); err != nil {
+			return nil, fmt.Errorf("%s: %w", t.peerCA, err)
+		}
 	}
-	files.notAfter["client_ca"] = ends
-	files.config.ClientCAs = pool
-	files.config.ClientAuth = tls.RequireAndVerifyClientCert
-	files.config.VerifyConnection = t.checkPeer
 	return files, nil
 }
 
@@ -166,10 +178,14 @@ func authorities(text []byte) (pool *x509.CertPool, ends time.Time, err error) {
 
 // checkPeer refuses client certificates without a name that a pattern matches.
 func (t *serverTLS) checkPeer(state tls.ConnectionState) error {
+	return t.checkNames(state.PeerCertificates[0])
+}
+
+func (t *serverTLS) checkNames(cert *x509.Certificate) error {
 	if len(t.sans) == 0 {
 		return nil
 	}
-	names := sanNames(state.PeerCertificates[0])
+	names := sanNames(cert)
 	for _, name := range names {
 		if slices.ContainsFunc(t.sans, func(p string) bool { return matches(p, name) }) {
 			return nil

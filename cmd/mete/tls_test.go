@@ -126,7 +126,7 @@ func pool(a authority) *x509.CertPool {
 func serveHealth(t *testing.T, secure *serverTLS) string {
 	t.Helper()
 	closing := make(chan struct{})
-	srv := grpc.NewServer(grpc.Creds(credentials.NewTLS(secure.listenerConfig("h2"))), grpc.ChainStreamInterceptor(endWatches(closing)))
+	srv := grpc.NewServer(grpc.Creds(credentials.NewTLS(secure.listenerConfig("h2"))), grpc.ChainStreamInterceptor(endStreams(closing)))
 	grpc_health_v1.RegisterHealthServer(srv, health.NewServer())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -203,7 +203,6 @@ C38  authz TestRoutes_C38_C39_WhoSignsInIsNobodyYet
 C39  authz TestRoutes_C38_C39_WhoSignsInIsNobodyYet
 C40  authz TestRoutes_C40_DirectorySyncHasItsOwnBucket
 C43  authz TestRoutes_C41_C43_PollingIsFree
-
 S39  envoy TestLimitMetadata_P15_S39
 P65  authz TestSettle_P64_P65_A37_SourcesInOrder
 `

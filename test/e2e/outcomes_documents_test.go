@@ -58,9 +58,10 @@ func outcomesDocuments(app, count string) map[string]string {
 // edgeDocuments are those of the app that Envoy's rate limit filter asks for.
 func edgeDocuments() map[string]string {
 	return map[string]string{
-		"apps/edge":          document("App", "edge", "  time_zone: UTC\n  envoy: {domain: outcomes-edge, hosts: [edge.test]}\n  identity: {tenant: [{request_header: x-tenant}]}"),
-		"tenants/edge:full":  document("Tenant", "edge:full", "  plan: edge-full\n  app: edge"),
-		"tenants/edge:roomy": document("Tenant", "edge:roomy", "  plan: roomy\n  app: edge"),
+		"apps/edge":                document("App", "edge", "  time_zone: UTC\n  envoy: {domain: outcomes-edge, hosts: [edge.test]}\n  identity: {tenant: [{request_header: x-tenant}]}"),
+		"tenants/edge:full":        document("Tenant", "edge:full", "  plan: edge-full\n  app: edge"),
+		"tenants/edge:open":        document("Tenant", "edge:open", "  plan: roomy\n  app: edge"),
+		"tenants/edge:open-failed": document("Tenant", "edge:open-failed", "  plan: roomy\n  app: edge"),
 	}
 }
 
@@ -74,7 +75,8 @@ func tenantOf(docs map[string]string, app, tenant, key, plan string) {
 // them in force: they are read in the order in which they were written.
 func (s *stage) publish(ctx context.Context, app string, docs map[string]string) error {
 	lastKey := "mk_last_" + app
-	tenantOf(docs, app, "last:"+app, lastKey, "roomy")
+	docs["tenants/last:"+app] = document("Tenant", "last:"+app, "  app: "+app) // without a plan: its requests are not counted
+	docs["credentials/"+hash(lastKey)] = document("Credential", hash(lastKey), "  tenant: last:"+app)
 	var ops []clientv3.Op
 	for _, kind := range []string{"apps/", "plans/", "routes/", "tenants/", "credentials/"} {
 		for key, text := range docs {
@@ -113,7 +115,7 @@ func awaitKey(ctx context.Context, m *rig.Mete, host, key string) error {
 	for ; ; time.Sleep(10 * time.Millisecond) {
 		r, err := authv3.NewAuthorizationClient(conn).Check(ctx, &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
 			Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
-				Method: http.MethodGet, Host: host, Path: "/exempt/await", Headers: map[string]string{"x-api-key": key},
+				Method: http.MethodGet, Host: host, Path: "/await", Headers: map[string]string{"x-api-key": key},
 			}},
 		}})
 		if err == nil && r.GetOkResponse() != nil {

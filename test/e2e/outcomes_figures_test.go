@@ -11,39 +11,37 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/meteproject/mete/store"
+	"github.com/meteproject/mete/test/envoy"
 	"github.com/meteproject/mete/test/rig"
 )
 
 // A usage is what a tenant has used of its quota, and what replicas hold of it.
 type usage struct{ used, leased int64 }
 
-// readUsage reads the account of each cell, and has metectl show those that ask says.
-func (s *stage) readUsage(ctx context.Context, cells []*cell, ask func(*cell) bool) error {
-	// Documents that metectl would read each time, to no end.
+// readUsage reads the account of each cell, and has metectl show those that show says.
+func (s *stage) readUsage(ctx context.Context, cells []*cell, show func(*cell) bool) error {
+	// Documents that metectl would read each time, and that matter no more.
 	for _, prefix := range []string{"/mete/v1/credentials/", "/mete/v1/tenants/aborted:", "/mete/v1/tenants/completed:"} {
 		if _, err := s.etcd.Delete(ctx, prefix, clientv3.WithPrefix()); err != nil {
 			return err
 		}
 	}
-	accounts := store.NewAccounts(s.etcd)
 	var g errgroup.Group
 	g.SetLimit(runtime.NumCPU())
 	for _, c := range cells {
 		g.Go(func() error {
-			all, err := accounts.List(ctx, c.tenant())
-			if err != nil || len(all) > 1 {
-				return fmt.Errorf("%d accounts of %s: %w", len(all), c.tenant(), err)
-			}
-			if len(all) == 1 {
-				c.account = usage{all[0].Account.Used(), all[0].Account.Leased()}
-			}
-			if ask(c) {
+			var err error
+			if c.account, err = s.account(ctx, c.tenant()); err == nil && show(c) {
 				c.shown, err = s.usage(ctx, c.tenant())
+			}
+			if err == nil {
+				_, err = s.etcd.Delete(ctx, "/mete/v1/tenants/"+c.tenant()) // metectl reads them all, each time
 			}
 			return err
 		})
@@ -51,13 +49,47 @@ func (s *stage) readUsage(ctx context.Context, cells []*cell, ask func(*cell) bo
 	return g.Wait()
 }
 
+// account is what the store has of a tenant's only quota.
+func (s *stage) account(ctx context.Context, tenant string) (usage, error) {
+	all, err := store.NewAccounts(s.etcd).List(ctx, tenant)
+	switch {
+	case err != nil:
+		return usage{}, err
+	case len(all) > 1:
+		return usage{}, fmt.Errorf("%s has %d accounts, want one", tenant, len(all))
+	case len(all) == 0:
+		return usage{}, nil // nothing was ever used
+	}
+	return usage{all[0].Account.Used(), all[0].Account.Leased()}, nil
+}
+
+// lightMetectl is a metectl without the race detector, which costs each run a second and
+// most of its speed: the matrix has hundreds of them.
+var lightMetectl = sync.OnceValues(func() (string, error) {
+	bin, err := binaries()
+	if err != nil || !raceBuild {
+		return filepath.Join(bin, "metectl"), err
+	}
+	root, err := envoy.Root()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(bin, "light", "metectl")
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/metectl")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build metectl: %w: %s", err, out)
+	}
+	return path, nil
+})
+
 // usage is what metectl shows of a tenant's only quota.
 func (s *stage) usage(ctx context.Context, tenant string) (*usage, error) {
-	bin, err := binaries()
+	metectl, err := lightMetectl()
 	if err != nil {
 		return nil, err
 	}
-	text, err := exec.CommandContext(ctx, filepath.Join(bin, "metectl"), "usage", tenant, "-o", "json", "--endpoints", s.base.Etcd).CombinedOutput()
+	text, err := exec.CommandContext(ctx, metectl, "usage", tenant, "-o", "json", "--endpoints", s.base.Etcd).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("metectl usage %s: %w: %s", tenant, err, text)
 	}

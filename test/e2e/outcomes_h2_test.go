@@ -93,12 +93,23 @@ func leaveWithinH2(ctx context.Context, c *caller) (string, error) {
 // inWords names a gRPC status.
 func inWords(err error) string { return "gRPC " + code.Code(status.Code(err)).String() }
 
-func unary(ctx context.Context, c *caller) (string, error) {
+// stub makes a connection of its own that stays open until the stage is stopped: who
+// closes one at once takes back the RST_STREAM that is still on its way.
+func (c *caller) stub() (rig.Stub, error) {
 	stub, err := rig.NewStub(c.target, c.authority())
+	if err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.stubs = append(c.stubs, stub)
+	}
+	return stub, err
+}
+
+func unary(ctx context.Context, c *caller) (string, error) {
+	stub, err := c.stub()
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = stub.Close() }()
 	return inWords(stub.Call(ctx, c.rpc(), c.pairs()...)), nil
 }
 
@@ -144,11 +155,10 @@ func dropStream(ctx context.Context, c *caller) (string, error) {
 }
 
 func (c *caller) stream(ctx context.Context, then func(messages rig.Messages, drop func()) (string, error)) (string, error) {
-	stub, err := rig.NewStub(c.target, c.authority())
+	stub, err := c.stub()
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = stub.Close() }()
 	messages, err := stub.Stream(ctx, c.rpc(), c.pairs()...)
 	if err != nil {
 		return "", err

@@ -21,6 +21,7 @@ type matrix struct {
 	once    sync.Once
 	cells   map[string]*cell // by id
 	figures map[string]float64
+	edge    map[string]usage // of the tenants that Envoy's rate limit filter asks for
 	err     error
 }
 
@@ -68,9 +69,14 @@ func (m *matrix) play(ctx context.Context) (err error) {
 	if err := s.play(ctx, all); err != nil {
 		return err
 	}
-	m.figures = s.figures
+	m.figures, m.edge = s.figures, map[string]usage{}
+	for _, tenant := range []string{"edge:full", "edge:open", "edge:open-failed"} {
+		if m.edge[tenant], err = s.account(ctx, tenant); err != nil {
+			return err
+		}
+	}
 	return s.readUsage(ctx, all, func(c *cell) bool {
-		return c.app == "api" && (m.replicas == 1 || c.column.name == "plain")
+		return c.app == "api" && (m.replicas == 1 || c.column.use != "") // once for all is enough of metectl
 	})
 }
 

@@ -69,7 +69,7 @@ func (s *stage) play(ctx context.Context, cells []*cell) error {
 		})
 	}
 	_ = g.Wait()
-	return errors.Join(s.settled(ctx), s.stopAsking(), s.readLog(cells))
+	return errors.Join(s.settled(ctx, byBoth(cells)), s.stopAsking(), s.readLog(cells))
 }
 
 func (s *stage) playOne(ctx context.Context, c *cell) error {
@@ -98,25 +98,43 @@ func (s *stage) caller(c *cell, how *script) *caller {
 	return &caller{stage: s, script: *how, app: c.app, id: c.id(), key: c.key(), column: c.column, target: s.envoy.Listener(listener)}
 }
 
+// byBoth tells whether two filters of Envoy have mete charge c's request.
+func (c *cell) byBoth() bool {
+	return !c.column.exempt && strings.HasPrefix(c.outcome.how.edge, "edge:open")
+}
+
+// byBoth counts such cells.
+func byBoth(cells []*cell) int {
+	n := 0
+	for _, c := range cells {
+		if c.byBoth() {
+			n++
+		}
+	}
+	return n
+}
+
 // settled returns once all requests have ended and mete has heard of all of them, with
-// the replicas' metrics in s.figures.
-func (s *stage) settled(ctx context.Context) error {
-	for ; ; time.Sleep(20 * time.Millisecond) {
+// the replicas' metrics in s.figures. Of so many requests mete counts the log entry
+// twice, since it has two reservations.
+func (s *stage) settled(ctx context.Context, twice int) error {
+	last := "nothing was heard of it"
+	for ctx.Err() == nil {
 		written, active, err := s.logged(ctx)
 		if err == nil {
 			s.figures, err = s.metrics(ctx)
 		}
 		if err != nil {
-			return err
+			return errors.Join(errors.New(last), err)
 		}
 		entries, underway := heard(s.figures)
-		if active == 0 && written > 0 && entries == written && underway == 0 {
+		if active == 0 && written > 0 && entries == written+twice && underway == 0 {
 			return nil
 		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("%d requests have not ended, and of %d log entries mete has heard %d: %w", active, written, entries, ctx.Err())
-		}
+		last = fmt.Sprintf("%d requests have not ended; of %d log entries mete has heard %d, of which %d are underway", active, written, entries, underway)
+		time.Sleep(20 * time.Millisecond)
 	}
+	return fmt.Errorf("%s: %w", last, ctx.Err())
 }
 
 // readLog reads Envoy's own log into the cells.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -25,6 +26,9 @@ type stage struct {
 	proxy    *rig.CheckProxy
 	envoy    *envoy.Process
 	figures  map[string]float64 // the sums of the replicas' metrics, once all is settled
+
+	mu    sync.Mutex
+	stubs []rig.Stub // of callers; guarded by mu
 }
 
 // newStage starts a stage. It must be stopped.
@@ -101,6 +105,11 @@ func (s *stage) file() string { return filepath.Join(s.dir, "outcomes.log") }
 
 // stopAsking ends Envoy and then the replicas, which report what was used.
 func (s *stage) stopAsking() error {
+	s.mu.Lock()
+	for _, stub := range s.stubs {
+		_ = stub.Close() // some callers have
+	}
+	s.mu.Unlock()
 	var errs []error
 	if s.envoy != nil {
 		errs = append(errs, s.envoy.Stop())

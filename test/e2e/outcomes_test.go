@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"maps"
 	"slices"
 	"testing"
 )
@@ -94,9 +95,7 @@ func TestOutcomes_P15_EveryEndIsHeardOf(t *testing.T) {
 				t.Errorf("%s: decision %q, want an id", c.id(), line.decision)
 			}
 		}
-		// Where both of Envoy's filters ask mete, the log settles what the first one reserved.
-		both := c.outcome.how.edge == "edge:roomy"
-		if (c.outcome.blind && c.outcome.costs == untold || both) && !c.column.exempt {
+		if c.outcome.blind && c.outcome.costs == untold && !c.column.exempt {
 			unsettled++
 		}
 	}
@@ -108,6 +107,22 @@ func TestOutcomes_P15_EveryEndIsHeardOf(t *testing.T) {
 		if n, ok := m.figures[series]; n != 0 || !ok {
 			t.Errorf("%s = %v, want 0", series, n)
 		}
+	}
+}
+
+// Where two filters of Envoy ask mete for a request, each is settled (P64).
+func TestOutcomes_P64_BothFilters(t *testing.T) {
+	t.Parallel()
+	m := alone.played(t)
+	served := int64(0)
+	for _, c := range m.cells {
+		if c.outcome.how.edge == "edge:open" {
+			served++
+		}
+	}
+	want := map[string]usage{"edge:full": {}, "edge:open": {used: served}, "edge:open-failed": {}}
+	if !maps.Equal(m.edge, want) {
+		t.Errorf("by the rate limit filter: %v, want %v", m.edge, want)
 	}
 }
 

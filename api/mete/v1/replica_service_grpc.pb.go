@@ -37,6 +37,7 @@ type ReplicaServiceClient interface {
 	// The entries of a batch are independent of each other, and calls may run at once.
 	//
 	// FAILED_PRECONDITION: the process that answers is not the one that is meant.
+	// ABORTED: it has just begun and cannot read reservations yet; try again.
 	// Nothing was settled then. After any other error all, some or none may have been.
 	SettleBatch(ctx context.Context, in *SettleBatchRequest, opts ...grpc.CallOption) (*SettleBatchResponse, error)
 }
@@ -74,6 +75,7 @@ type ReplicaServiceServer interface {
 	// The entries of a batch are independent of each other, and calls may run at once.
 	//
 	// FAILED_PRECONDITION: the process that answers is not the one that is meant.
+	// ABORTED: it has just begun and cannot read reservations yet; try again.
 	// Nothing was settled then. After any other error all, some or none may have been.
 	SettleBatch(context.Context, *SettleBatchRequest) (*SettleBatchResponse, error)
 	mustEmbedUnimplementedReplicaServiceServer()
