@@ -275,3 +275,56 @@ func TestSeal_C134_TwiceIsOne(t *testing.T) {
 		k.mustUse(nil, 0, 0)
 	})
 }
+
+// More is reserved of the budget of the request's own class, and in the tree where its
+// tenant is now: each account gets back what was taken from it.
+func TestExtend_A25_C1_OfItsClassAndTree(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, `
+apiVersion: mete/v1
+kind: App
+metadata: {name: api}
+spec:
+  time_zone: UTC
+  units: {tokens: {}, gpus: {}}
+  identity:
+    tenant: [{request_header: x-tenant}]
+    classes: [{name: robots, when: {jwt_claim_present: robot}}, {name: people}]
+`+planDoc("free", "robots: {kind: quota, amount: 9000, unit: tokens, classes: [robots], reset: {calendar: month}}\npeople: {kind: quota, amount: 9000, unit: tokens, classes: [people], reset: {calendar: month}}")+
+			tenantDoc("org:p", "{}")+tenantDoc("org:q", "{}")+tenantDoc("org:a", "{plan: free, parent: \"org:p\"}")+routesDoc(settleDocs)).seals()
+		req := at("/job")
+		req.Metadata = claims{jwt + "robot": "yes"}
+		dec := k.must(req, authz.Allowed)
+		token := k.token(dec)
+		k.put(tenantDoc("org:a", "{plan: free, parent: \"org:q\"}"))
+		time.Sleep(3 * time.Minute)
+		k.ask(req)
+		time.Sleep(3 * time.Minute)
+		if _, err := k.extend(dec, 400); err != nil {
+			t.Fatal(err)
+		}
+		k.end(token, tells(200, "x-usage", "7"))
+		// What was reserved in the former tree stays there; this store keeps one account.
+		if robots, people := k.used("robots"), k.used("people"); robots != 100+100+7 || people != 0 {
+			t.Errorf("robots have used %d, people %d, want 207 and 0", robots, people)
+		}
+	})
+}
+
+// A unit that the plan did not limit when the request came can be extended once it does.
+func TestExtend_A25_LimitAddedSince(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("units: {tokens: {title: tokens}}")+planDoc("free", monthly("1000", ""))+
+			tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+		dec := k.must(at("/job"), authz.Allowed)
+		token := k.token(dec)
+		k.put(planDoc("free", monthly("1000", "")+"\ntokens: {kind: quota, amount: 10000, unit: tokens, reset: {calendar: month}}"))
+		if got, err := k.extend(dec, 400); err != nil || got["tokens"] != 400 {
+			t.Fatalf("extended to %v, %v, want 400", got, err)
+		}
+		k.end(token, answered(200))
+		k.mustUse(nil, 1, 400)
+	})
+}

@@ -44,6 +44,7 @@ func TestMeasureUnits_P66_A26_Numbers(t *testing.T) {
 		"too many":             {"/chat", "tokens", quota.MaxUnits + 1, false, "malformed", 1, 100},
 		"of no such unit":      {"/chat", "gpus", 1, false, "malformed", 1, 100},
 		"without a measure":    {"/heavy", "", 2, false, "less", 2, 0},
+		"of the unit measured": {"/second", "", 7, false, "more", 7, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -184,6 +185,15 @@ func TestSettle_A26_A45_A49_LetOnAndGivenBack(t *testing.T) {
 			tokens = append(tokens, k.token(k.must(at("/chat"), authz.UnavailableAllowed)))
 		}
 		for _, token := range tokens {
+			k.end(token, tells(200, "x-usage", "0"))
+		}
+		for _, n := range []int64{400, 0} { // a debt is given back, too
+			job := k.must(at("/job"), authz.UnavailableAllowed)
+			token := k.token(job)
+			if _, err := k.extend(job, 150); err != nil {
+				t.Error(err)
+			}
+			k.check(k.report(job, n))
 			k.end(token, tells(200, "x-usage", "0"))
 		}
 		for _, r := range k.keeper.Limits() {

@@ -101,6 +101,7 @@ const settleDocs = `
 - name: job
   match: {path: /job}
   units: {tokens: {reserve: 100, use: [{response_header: x-usage}, {report: true}]}}
+- {name: second, match: {path: /second}, units: {tokens: {reserve: 5}, requests: {reserve: 1, use: [{response_header: x-usage}]}}}
 - {name: ingest, match: {path: /ingest}, check: false, reason: telemetry can not be sent again}
 - {name: free, match: {path: /free}, meter: false, check: false, reason: costs nothing at all}
 `

@@ -107,10 +107,6 @@ func TestPurse_A26_A48_ClosedSettles(t *testing.T) {
 		r.lock.Unlock()
 		time.Sleep(time.Second)
 		r.settle(quota.Settlement{Charged: 5, Used: 125, Long: true})
-		time.Sleep(time.Millisecond)
-		if used := m.Account(key()).Used(); used != 130 {
-			t.Errorf("%d are reported at once, want 130", used)
-		}
 		r.settle(quota.Settlement{Charged: 5, Used: 1})
 		time.Sleep(2 * time.Minute)
 		if a, over := m.Account(key()), r.keeper.Stats().Overshoot[quota.LongRequest]; a.Used() != 126 || a.Leased() != 0 || over != 26 {
@@ -235,6 +231,29 @@ func TestPurse_A5_A43_A48_CountedIsNoOvershoot(t *testing.T) {
 		over := r.keeper.Stats().Overshoot
 		if used := m.Account(key()).Used(); used != 110 || over[quota.UnderReserved] != 0 || over[quota.LongRequest] != 0 {
 			t.Errorf("%d used, past the quota %v, want 110 and nothing of settlements", used, over)
+		}
+	})
+}
+
+// A purse that is closed reports what is settled late at once, more or less of it.
+func TestPurse_A26_A47_ClosedReportsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		r := open(t, m, "a", terms(100))
+		r.mustCharge(10)
+		r.lock.Lock()
+		r.purse.Close()
+		r.lock.Unlock()
+		charged := int64(10)
+		for _, used := range []int64{15, 3} {
+			time.Sleep(time.Millisecond)
+			r.settle(quota.Settlement{Charged: charged, Used: used})
+			charged = used
+			time.Sleep(time.Millisecond)
+			if got := m.Account(key()).Used(); got != used {
+				t.Errorf("%d are reported at once, want %d", got, used)
+			}
 		}
 	})
 }
