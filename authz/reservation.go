@@ -68,10 +68,23 @@ func (d *Decider) Seal(dst []byte, now time.Time, dec *Decision, more []Decision
 	head := len(dst)
 	dst = append(dst, make([]byte, headSize)...)
 	dst = r.put(dst)
-	keys.sign.putSeal(dst[head:head+headSize], dst[head+headSize:])
+	if len(dst)-head > maxToken {
+		d.withdraw(now, dec)
+		dst = dst[:head]
+	} else {
+		keys.sign.putSeal(dst[head:head+headSize], dst[head+headSize:])
+	}
 	r.Reset()
 	d.reservations.Put(r)
 	return dst
+}
+
+// withdraw makes a reservation of dec void whose token nobody would read.
+func (d *Decider) withdraw(now time.Time, dec *Decision) {
+	_ = d.numbers.settle(dec.number, now)
+	d.open.drop(dec.ID)
+	dec.number = 0
+	d.stats.unsealed.Add(1)
 }
 
 // charged returns how many charges of dec can be settled.

@@ -1,6 +1,7 @@
 package authz_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -114,4 +115,33 @@ func TestID_P64_RoundTrip(t *testing.T) {
 			t.Errorf("%q is read as %s", text, id)
 		}
 	}
+}
+
+// A token that would be too long to be read is not made: what was reserved is what is
+// used, and can still be given back.
+func TestSeal_C134_NoTokenThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limits := ""
+		for i := range 100 {
+			limits += fmt.Sprintf("q%d: {kind: quota, amount: 10, reset: {calendar: month}}\n", i)
+		}
+		k := newDesk(t, app("defaults: {plan: free}")+planDoc("free", limits)).seals()
+		req := at("/")
+		req.Headers[0].Value = "o:" + strings.Repeat("\xff", 250)
+		dec := k.must(req, authz.Allowed)
+		if token := k.d.Seal(nil, time.Now(), dec, nil); len(token) > 0 {
+			t.Errorf("a token of %d bytes", len(token))
+		}
+		if s := k.d.Stats(); s.Unsealed != 1 || s.Unsettled != 0 {
+			t.Errorf("%d are unsealed and %d unsettled, want 1 and 0", s.Unsealed, s.Unsettled)
+		}
+		k.d.GiveBack(time.Now(), dec)
+		time.Sleep(3 * time.Minute)
+		for _, key := range k.memory.Accounts() {
+			if used := k.memory.Account(key).Used(); used != 0 {
+				t.Fatalf("%s: %d are used", key.Limit, used)
+			}
+		}
+	})
 }
