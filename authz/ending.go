@@ -1,6 +1,9 @@
 package authz
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // An Ending is how an admitted request went, as Envoy's access log tells.
 type Ending struct {
@@ -54,4 +57,27 @@ func (s Settled) Word() string {
 		return words[0]
 	}
 	return words[s]
+}
+
+// SettledKinds is how many results settlements have, with 0 for those that nobody can
+// tell.
+const SettledKinds = int(SettledDropped) + 1
+
+// A SettledTally counts settlements by what became of them. It is safe for concurrent use.
+type SettledTally [SettledKinds]atomic.Uint64
+
+// Count counts one; what is no Settled counts as 0.
+func (t *SettledTally) Count(s Settled) {
+	if s < 0 || int(s) >= SettledKinds {
+		s = 0
+	}
+	t[s].Add(1)
+}
+
+// Read returns the counts. They are read one by one while settlements go on.
+func (t *SettledTally) Read() (out [SettledKinds]uint64) {
+	for i := range t {
+		out[i] = t[i].Load()
+	}
+	return out
 }

@@ -17,7 +17,7 @@ import (
 // I/O and is safe for concurrent use.
 func (d *Decider) Settle(now time.Time, r *Reservation, m *Measured) Settled {
 	result := d.settle(now, r, m)
-	d.stats.settled[result].Add(1)
+	d.stats.settled.Count(result)
 	return result
 }
 

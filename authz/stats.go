@@ -30,10 +30,7 @@ type Stats struct {
 // A RefusalKey tells which limit refused.
 type RefusalKey struct{ App, Plan, Limit string }
 
-const (
-	outcomes = int(NotReady) + 1
-	settleds = int(SettledDropped) + 1
-)
+const outcomes = int(NotReady) + 1
 
 type appCounts [outcomes]atomic.Int64
 
@@ -42,7 +39,7 @@ type stats struct {
 	uncounted atomic.Int64
 
 	unsealed, badUnits, aboveMax atomic.Int64
-	settled                      [settleds]atomic.Int64
+	settled                      SettledTally
 
 	mu       sync.Mutex
 	refusals map[RefusalKey]int64
@@ -103,9 +100,9 @@ func (s *stats) read() Stats {
 		Settled: make(map[Settled]int64), Unsealed: s.unsealed.Load(),
 		BadUnits: s.badUnits.Load(), AboveMax: s.aboveMax.Load(),
 	}
-	for i := range s.settled {
-		if n := s.settled[i].Load(); n > 0 {
-			out.Settled[Settled(i)] = n
+	for i, n := range s.settled.Read() {
+		if n > 0 {
+			out.Settled[Settled(i)] = int64(n) //nolint:gosec // nobody counts so far
 		}
 	}
 	s.apps.Range(func(name, counts any) bool {

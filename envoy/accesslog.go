@@ -250,7 +250,7 @@ func (l *logStream) settle(now time.Time, b []byte) {
 	e.conclude()
 	for _, token := range tokens {
 		if token != "" {
-			c.settled.count(l.s.settler.Settle(now, token, &e.ending))
+			c.settled.Count(l.s.settler.Settle(now, token, &e.ending))
 		}
 	}
 }

@@ -6,28 +6,8 @@ import (
 	"github.com/meteproject/mete/authz"
 )
 
-// settleds is how many results settlements have.
-const settleds = int(authz.SettledDropped) + 1
-
-// settledTallies count settlements by what became of them.
-type settledTallies [settleds]atomic.Uint64
-
-func (t *settledTallies) count(s authz.Settled) {
-	if s < 0 || int(s) >= settleds {
-		s = 0
-	}
-	t[s].Add(1)
-}
-
-func (t *settledTallies) read() (out [settleds]uint64) {
-	for i := range t {
-		out[i] = t[i].Load()
-	}
-	return out
-}
-
 type logCounters struct {
-	settled      settledTallies
+	settled      authz.SettledTally
 	unreserved   atomic.Uint64
 	intermediate atomic.Uint64
 	malformed    atomic.Uint64
@@ -45,7 +25,7 @@ type logCounters struct {
 type LogStats struct {
 	// Settled are entries of requests that had reserved something. The index is the
 	// authz.Settled.
-	Settled [settleds]uint64
+	Settled [authz.SettledKinds]uint64
 	// Unreserved are entries of requests that have reserved nothing: refused, exempt,
 	// never asked for, or answered too late.
 	Unreserved uint64
@@ -67,7 +47,7 @@ type LogStats struct {
 
 func (c *logCounters) read() LogStats {
 	return LogStats{
-		Settled:    c.settled.read(),
+		Settled:    c.settled.Read(),
 		Unreserved: c.unreserved.Load(), Intermediate: c.intermediate.Load(),
 		Malformed: c.malformed.Load(), TCP: c.tcp.Load(), Broken: c.broken.Load(),
 		TooLarge: c.tooLarge.Load(), Batches: c.batches.Load(), Bytes: c.bytes.Load(),

@@ -26,7 +26,7 @@ func (s *Server) settleAll(ctx context.Context, now time.Time, c *limitCall) {
 			// place where Envoy does not look.
 			s.counters.unnumbered.Add(1)
 		default:
-			s.counters.settlements.count(s.settler.SettleUnits(now, d.reservation, d.unit, d.hits, d.giveBack))
+			s.counters.settlements.Count(s.settler.SettleUnits(now, d.reservation, d.unit, d.hits, d.giveBack))
 		}
 	}
 }

@@ -19,7 +19,7 @@ type counters struct {
 	malformed           atomic.Uint64
 	panics              atomic.Uint64
 	logs                logCounters
-	settlements         settledTallies // by RLS
+	settlements         authz.SettledTally // by RLS
 	unnumbered          atomic.Uint64
 	unreserved          atomic.Uint64
 }
@@ -42,7 +42,7 @@ type Stats struct {
 	Logs LogStats
 	// Settlements are rate limit descriptors that name a reservation, by the
 	// authz.Settled.
-	Settlements [settleds]uint64
+	Settlements [authz.SettledKinds]uint64
 	// Unnumbered are those without hits_addend, and Unreserved those with an empty
 	// reservation. Both settle nothing.
 	Unnumbered, Unreserved uint64
@@ -58,7 +58,7 @@ func (s *Server) Stats() Stats {
 		Panics:      s.counters.panics.Load(),
 
 		Logs:        s.counters.logs.read(),
-		Settlements: s.counters.settlements.read(),
+		Settlements: s.counters.settlements.Read(),
 		Unnumbered:  s.counters.unnumbered.Load(),
 		Unreserved:  s.counters.unreserved.Load(),
 	}

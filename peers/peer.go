@@ -238,7 +238,7 @@ func (p *peer) send(ctx context.Context) outcome {
 		return unknown
 	}
 	for _, result := range results {
-		p.r.stats.forwarded.count(fromWire(result))
+		p.r.stats.forwarded.Count(fromWire(result))
 	}
 	return delivered
 }

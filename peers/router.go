@@ -122,7 +122,7 @@ func (r *Router) Settle(now time.Time, token string, e *authz.Ending) authz.Sett
 		result = r.settle(now, token, w)
 	}
 	r.giveBack(w)
-	r.stats.settled.count(result)
+	r.stats.settled.Count(result)
 	return result
 }
 
@@ -138,7 +138,7 @@ func (r *Router) SettleUnits(now time.Time, token, unit string, n int64, giveBac
 		result = r.settle(now, token, w)
 	}
 	r.giveBack(w)
-	r.stats.settled.count(result)
+	r.stats.settled.Count(result)
 	return result
 }
 
@@ -180,7 +180,7 @@ func (r *Router) reroute(e entry) {
 	case queueFull:
 		r.stats.overflowed.Add(1)
 	case queueClosed:
-		r.stats.inherited.count(r.settleHere(r.cfg.Now(), e.settlement))
+		r.stats.inherited.Count(r.settleHere(r.cfg.Now(), e.settlement))
 	}
 }
 

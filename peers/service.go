@@ -40,7 +40,7 @@ func (s *replicaService) SettleBatch(_ context.Context, req *metev1.SettleBatchR
 	results := make([]metev1.Settled, 0, len(req.GetSettlements()))
 	for _, one := range req.GetSettlements() {
 		result := r.settleHere(now, one)
-		r.stats.received.count(result)
+		r.stats.received.Count(result)
 		results = append(results, toWire(result))
 	}
 	return &metev1.SettleBatchResponse{Results: results}, nil

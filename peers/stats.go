@@ -7,28 +7,8 @@ import (
 	"github.com/meteproject/mete/authz"
 )
 
-// results is how many results of settlements there are, 0 for the unknown one included.
-const results = int(authz.SettledDropped) + 1
-
-// tallies count settlements by their result.
-type tallies [results]atomic.Uint64
-
-func (t *tallies) count(s authz.Settled) {
-	if s < 0 || int(s) >= results {
-		s = 0
-	}
-	t[s].Add(1)
-}
-
-func (t *tallies) read() (out [results]uint64) {
-	for i := range t {
-		out[i] = t[i].Load()
-	}
-	return out
-}
-
 type counters struct {
-	settled, forwarded, received, inherited                tallies
+	settled, forwarded, received, inherited                authz.SettledTally
 	rerouted, overflowed, doubtful, retries, asked, failed atomic.Uint64
 }
 
@@ -36,15 +16,15 @@ type counters struct {
 // authz.Settled; 0 is a result that nobody can tell.
 type Stats struct {
 	// Settled are the results of Settle and SettleUnits.
-	Settled [results]uint64
+	Settled [authz.SettledKinds]uint64
 	// Of those that were SettledElsewhere: Forwarded are the results that peers
 	// answered, Inherited those of what was settled here after all, Overflowed had no room in the queue of the
 	// peer that takes another's place, and Doubtful were dropped because nobody knows what became of them.
 	// The rest is queued.
-	Forwarded, Inherited [results]uint64
+	Forwarded, Inherited [authz.SettledKinds]uint64
 	Overflowed, Doubtful uint64
 	// Received are the results of what peers passed on to this process.
-	Received [results]uint64
+	Received [authz.SettledKinds]uint64
 	// Rerouted are entries that went from the queue of a peer that left, or could not be reached,
 	// to another's.
 	Rerouted uint64
@@ -65,7 +45,7 @@ type Stats struct {
 func (r *Router) Stats() Stats {
 	c := &r.stats
 	s := Stats{
-		Settled: c.settled.read(), Forwarded: c.forwarded.read(), Inherited: c.inherited.read(), Received: c.received.read(),
+		Settled: c.settled.Read(), Forwarded: c.forwarded.Read(), Inherited: c.inherited.Read(), Received: c.received.Read(),
 		Overflowed: c.overflowed.Load(), Doubtful: c.doubtful.Load(), Rerouted: c.rerouted.Load(), Retries: c.retries.Load(),
 		Asked: c.asked.Load(), AskedFailed: c.failed.Load(),
 	}
