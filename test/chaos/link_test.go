@@ -136,6 +136,10 @@ func TestLink_ResetBreaksWhatThereIsAndNoMore(t *testing.T) {
 	t.Parallel()
 	l, got := startLink(t)
 	send, read := dial(t, l)
+	send("first\n") // once it is through the link knows of the connection
+	if line, err := read(patience); line != "first\n" || <-got != "first\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
 	l.set(silent, 0)
 	send("lost\n")
 	l.reset()
