@@ -90,23 +90,26 @@ func TestBoard_RecallReachesTheOthersAndNotTheAsker(t *testing.T) {
 	t.Parallel()
 	c := ownServer(t).Client()
 	a, b, other := listening(t, c, "a"), listening(t, c, "b"), listening(t, c, "c")
-	k, last := accountOf("org:a/b"), accountOf("last")
-	for n := 1; n <= 3; n++ {
-		a.recall(t, k)
-		eventually(t, "asked", func() bool { return b.recalled(k) == n && other.recalled(k) == n })
+	k, once, last := accountOf("org:a/b"), accountOf("once"), accountOf("last")
+	for range 3 {
+		toB, toOther := b.recalled(k), other.recalled(k)
+		a.recall(t, k) // a slow etcd may be told twice
+		eventually(t, "asked", func() bool { return b.recalled(k) > toB && other.recalled(k) > toOther })
 	}
 	var r struct{ Incarnation, At string }
 	if err := json.Unmarshal([]byte(get(t, c, store.RecallKey(k))), &r); err != nil || r.Incarnation != "a" || r.At == "" {
 		t.Errorf("stored %+v, %v", r, err)
 	}
-	del(t, c, store.RecallKey(k)) // is no recall
+	put(t, c, store.RecallKey(once), `{"incarnation":"nobody"}`)
+	eventually(t, "asked once", func() bool { return other.recalled(once) > 0 })
+	del(t, c, store.RecallKey(once)) // is no recall
 	b.recall(t, last)
-	eventually(t, "the last is asked", func() bool { return a.recalled(last) == 1 && other.recalled(last) == 1 })
+	eventually(t, "the last is asked", func() bool { return a.recalled(last) > 0 && other.recalled(last) > 0 })
 	if n := a.recalled(k); n != 0 {
 		t.Errorf("the asker was asked %d times by itself", n)
 	}
-	if n := other.recalled(k); n != 3 {
-		t.Errorf("told %d recalls, want 3: a deletion is none", n)
+	if n := other.recalled(once); n != 1 {
+		t.Errorf("told of %d recalls, want 1: a deletion is none", n)
 	}
 	if s := a.Stats(); s.Asked != 3 {
 		t.Errorf("counted %+v, want 3 asked", s)
@@ -121,7 +124,7 @@ func TestBoard_ARecallOfANewerVersionCounts(t *testing.T) {
 	b := listening(t, c, "b")
 	put(t, c, store.RecallsPrefix+"notes", "")
 	put(t, c, store.RecallKey(accountOf("x")), "\x08\x01")
-	eventually(t, "asked", func() bool { return b.recalled(accountOf("x")) == 1 })
+	eventually(t, "asked", func() bool { return b.recalled(accountOf("x")) > 0 })
 }
 
 func TestBoard_ABurstOfRecallsArrivesWhole(t *testing.T) {
@@ -167,17 +170,17 @@ func TestBoard_RecallsSurviveACompaction(t *testing.T) {
 	b := listening(t, away, "b")
 	before, while := accountOf("before"), accountOf("while")
 	a.recall(t, before)
-	eventually(t, "asked", func() bool { return b.recalled(before) == 1 })
+	eventually(t, "asked", func() bool { return b.recalled(before) > 0 })
 	cut.cut(true)
 	a.recall(t, while)
 	if _, err := c.Compact(t.Context(), put(t, c, "/elsewhere", "")); err != nil {
 		t.Fatal(err)
 	}
 	cut.cut(false)
-	eventually(t, "asked meanwhile", func() bool { return b.recalled(while) == 1 })
+	eventually(t, "asked meanwhile", func() bool { return b.recalled(while) > 0 })
 	after := accountOf("after")
 	a.recall(t, after)
-	eventually(t, "asked afterwards", func() bool { return b.recalled(after) == 1 })
+	eventually(t, "asked afterwards", func() bool { return b.recalled(after) > 0 })
 	if n, m := b.recalled(before), b.recalled(while); n != 1 || m != 1 {
 		t.Errorf("told %d and %d times, want once each", n, m)
 	}

@@ -65,13 +65,13 @@ func (r *replica) stop() { r.cancel(); r.done.Wait() }
 // until waits for a condition on the current snapshot.
 func (r *replica) until(what string, ok func(*plan.Snapshot) bool) *plan.Snapshot {
 	r.t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if s := r.Snapshot(); s != nil && ok(s) {
 			return s
 		}
 	}
 	list := r.Rejected()
-	r.t.Fatalf("not within 5 s: %s; %d rejected: %.2000s", what, len(list), fmt.Sprintf("%+v", list))
+	r.t.Fatalf("not within %v: %s; %d rejected: %.2000s", patience, what, len(list), fmt.Sprintf("%+v", list))
 	return nil
 }
 
