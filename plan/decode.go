@@ -20,10 +20,22 @@ const MaxDocument = 256 << 10
 // with any of them, in the order of the file. A document with a problem that is
 // no mere warning is not returned, and spoils no other.
 //
+// Documents of rate limit descriptors are checked too and then refused, as nothing
+// enforces them; [DecodeAll] returns them.
+//
 // file is only named in problems.
 func Decode(file string, data []byte) ([]*Document, []Problem) {
-	var docs []*Document
-	var problems []Problem
+	docs, _, problems := decode(file, data, true)
+	return docs, problems
+}
+
+// DecodeAll is [Decode] for a check: it returns the valid documents of descriptors as
+// well, and refuses none for what this version does not enforce of them.
+func DecodeAll(file string, data []byte) ([]*Document, []*RateLimits, []Problem) {
+	return decode(file, data, false)
+}
+
+func decode(file string, data []byte, enforced bool) (docs []*Document, limits []*RateLimits, problems []Problem) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	index := 0
 	for _, c := range split(data) {
@@ -33,17 +45,24 @@ func Decode(file string, data []byte) ([]*Document, []Problem) {
 		r := &reader{file: file, index: index, lines: c.lines}
 		index++
 		doc := r.chunk(c)
+		if r.domain != nil && enforced {
+			r.unsupported(r.root, "", rateLimits)
+		}
 		for i := range r.problems {
 			r.problems[i].Kind, r.problems[i].Name = r.kind, r.name
 		}
 		sortProblems(r.problems)
 		problems = append(problems, r.problems...)
-		if doc != nil && !Refused(r.problems) {
+		switch {
+		case Refused(r.problems):
+		case r.domain != nil:
+			limits = append(limits, r.domain)
+		case doc != nil:
 			doc.file, doc.root, doc.lines = file, r.root, r.lines
 			docs = append(docs, doc)
 		}
 	}
-	return docs, problems
+	return docs, limits, problems
 }
 
 // DecodeOne reads the document that is stored under kind and name. Anything but
@@ -101,14 +120,19 @@ func (r *reader) chunk(c chunk) *Document {
 	}
 	start := pos{1, 1}
 	switch {
-	case len(text) > MaxDocument:
-		r.add(start, "", fmt.Sprintf("has %d bytes, more than %d; split it into several documents", len(text), MaxDocument))
+	case len(text) > MaxRateLimits:
+		r.tooLong(text, MaxRateLimits)
 		return nil
 	case !utf8.Valid(text):
 		r.add(start, "", "is no UTF-8; save it as UTF-8")
 		return nil
 	}
 	n, errs := parse(text)
+	family := n.family()
+	if len(text) > MaxDocument && family != descriptorFile && (n != nil || len(errs) == 0) {
+		r.tooLong(text, MaxDocument)
+		return nil
+	}
 	for _, e := range errs {
 		r.add(e.pos, "", e.message)
 	}
@@ -118,10 +142,23 @@ func (r *reader) chunk(c chunk) *Document {
 		}
 		return nil
 	}
-	doc := &Document{Text: bytes.Clone(text)}
 	r.root = n
+	switch family {
+	case descriptorFile:
+		r.domain = r.rateLimits(n)
+		return nil
+	case envoyConfiguration:
+		r.fail(n, "", "is a configuration of Envoy, which mete does not read; check it with envoy --mode validate")
+		return nil
+	case oneOfOurs:
+	}
+	doc := &Document{Text: bytes.Clone(text)}
 	r.document(n, doc)
 	return doc
+}
+
+func (r *reader) tooLong(text []byte, most int) {
+	r.add(pos{1, 1}, "", fmt.Sprintf("has %d bytes, more than %d; split it into several documents", len(text), most))
 }
 
 func (r *reader) document(n *node, doc *Document) {

@@ -6,5 +6,8 @@
 // version cannot enforce is refused with that reason, a field that nobody knows
 // is refused by its position, and a bad document changes nothing.
 //
+// Beside them it reads the descriptors of envoyproxy/ratelimit ([DecodeAll]), merges
+// those of a domain ([MergeRateLimits]) and matches them ([DescriptorTable]).
+//
 // The package is pure: it reads no clock, no file and no network.
 package plan

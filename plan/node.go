@@ -94,7 +94,7 @@ func parseYAML(text []byte) (*node, []*syntaxError) {
 	if root.Kind != yaml.DocumentNode || len(root.Content) != 1 {
 		return nil, nil
 	}
-	c := converter{}
+	c := converter{shares: familyOfYAML(root.Content[0]) == descriptorFile}
 	n := c.convert(root.Content[0])
 	if n.kind == nullNode && n.text == "" && len(c.problems) == 0 {
 		return nil, nil
@@ -117,7 +117,13 @@ func yamlError(err error) *syntaxError {
 }
 
 // A converter turns YAML nodes into ours and refuses what documents may not use.
-type converter struct{ problems []*syntaxError }
+type converter struct {
+	problems []*syntaxError
+	// In descriptors, which others wrote for another program, anchors are followed.
+	shares bool
+	copied int          // nodes that aliases stand for
+	open   []*yaml.Node // the anchors that are being copied
+}
 
 func (c *converter) refuse(y *yaml.Node, message string) {
 	c.problems = append(c.problems, &syntaxError{pos{y.Line, y.Column}, message})
@@ -125,7 +131,7 @@ func (c *converter) refuse(y *yaml.Node, message string) {
 
 func (c *converter) convert(y *yaml.Node) *node {
 	n := &node{pos: pos{y.Line, y.Column}, text: y.Value}
-	if y.Anchor != "" && y.Kind != yaml.AliasNode {
+	if y.Anchor != "" && y.Kind != yaml.AliasNode && !c.shares {
 		c.refuse(y, "anchors are not read; write the value out where it is needed")
 	}
 	if y.Style&yaml.TaggedStyle != 0 {
@@ -144,14 +150,23 @@ func (c *converter) convert(y *yaml.Node) *node {
 		n.kind = mapNode
 		for i := 0; i+1 < len(y.Content); i += 2 {
 			key := y.Content[i]
-			if key.Kind == yaml.ScalarNode && key.Value == "<<" && key.Style == 0 {
+			if isMergeKey(key) {
+				if c.shares {
+					continue // below, once it is known what is written here
+				}
 				c.refuse(key, "merge keys are not read; write the fields out")
 				continue
 			}
 			n.keys = append(n.keys, c.convert(key))
 			n.items = append(n.items, c.convert(y.Content[i+1]))
 		}
+		if c.shares {
+			c.mergeInto(n, y)
+		}
 	case yaml.AliasNode:
+		if c.shares {
+			return c.alias(y)
+		}
 		c.refuse(y, "aliases are not read; write the value out")
 	case yaml.DocumentNode, yaml.StreamNode:
 	}

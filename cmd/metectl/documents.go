@@ -11,7 +11,8 @@ import (
 
 // A batch is what -f named, decoded.
 type batch struct {
-	docs     []*plan.Document // the valid ones
+	docs     []*plan.Document   // the valid ones
+	limits   []*plan.RateLimits // the valid ones, where they are only to be checked
 	problems []plan.Problem
 	files    map[*plan.Document]string
 	texts    map[string][]byte // by file
@@ -38,6 +39,13 @@ func (b *batch) position(doc *plan.Document, path ...string) (line, col int) {
 // readBatch decodes what -f names and checks it as far as that goes without a
 // store.
 func (c *cli) readBatch(names []string) (*batch, error) {
+	return c.readBatchBy(names, func(file string, text []byte) ([]*plan.Document, []*plan.RateLimits, []plan.Problem) {
+		docs, problems := plan.Decode(file, text)
+		return docs, nil, problems
+	})
+}
+
+func (c *cli) readBatchBy(names []string, decode func(string, []byte) ([]*plan.Document, []*plan.RateLimits, []plan.Problem)) (*batch, error) {
 	sources, err := c.readSources(names)
 	if err != nil {
 		return nil, err
@@ -46,8 +54,9 @@ func (c *cli) readBatch(names []string) (*batch, error) {
 	first := map[string]string{} // file of each document, by reference
 	for _, s := range sources {
 		b.texts[s.name] = s.text
-		docs, problems := plan.Decode(s.name, s.text)
+		docs, limits, problems := decode(s.name, s.text)
 		b.problems = append(b.problems, problems...)
+		b.limits = append(b.limits, limits...)
 		for _, doc := range docs {
 			ref := reference(doc.Kind, doc.Name)
 			if where, twice := first[ref]; twice {
@@ -80,7 +89,10 @@ func (b *batch) verdict() string {
 	for _, doc := range b.docs {
 		good[reference(doc.Kind, doc.Name)] = true
 	}
-	extra := 0 // refused documents, which are not among docs
+	for _, l := range b.limits {
+		good[reference("", l.Domain)] = true
+	}
+	extra := 0 // refused documents, which are not among docs and limits
 	for _, p := range b.problems {
 		if p.Warning {
 			warnings++
@@ -96,7 +108,7 @@ func (b *batch) verdict() string {
 		}
 		bad[key] = true
 	}
-	total := len(b.docs) + extra
+	total := len(b.docs) + len(b.limits) + extra
 	if problems == 0 {
 		line := plural(total, "document") + " valid"
 		if warnings > 0 {

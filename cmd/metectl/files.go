@@ -17,56 +17,77 @@ type source struct {
 	text []byte
 }
 
-// readSources reads what -f names: files, folders, or - for standard input.
+// readSources reads what -f names: files, folders, or - for standard input. A file
+// that a link names once more is read once.
 func (c *cli) readSources(names []string) ([]source, error) {
 	if len(names) == 0 {
 		return nil, usageError("no file given", "add -f FILE, -f FOLDER or -f -")
 	}
-	var sources []source
+	var f found
 	for i, name := range names {
 		if slices.Contains(names[:i], name) {
 			return nil, usageError(fmt.Sprintf("-f %s is there twice", name), "name each file once")
 		}
-		more, err := c.readSource(name)
-		if err != nil {
+		if err := c.readSource(&f, name); err != nil {
 			return nil, err
 		}
-		sources = append(sources, more...)
 	}
-	return sources, nil
+	return f.sources, nil
 }
 
-func (c *cli) readSource(name string) ([]source, error) {
+// found are the files that have been read.
+type found struct {
+	sources []source
+	files   []fs.FileInfo
+}
+
+func (c *cli) readSource(f *found, name string) error {
 	if name == "-" {
 		text, err := io.ReadAll(c.stdin)
 		if err != nil {
-			return nil, fileError("cannot read standard input", err)
+			return fileError("cannot read standard input", err)
 		}
-		return []source{{name: "<stdin>", text: text}}, nil
+		f.sources = append(f.sources, source{name: "<stdin>", text: text})
+		return nil
 	}
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, fileError("cannot read documents", err)
+		return fileError("cannot read documents", err)
 	}
 	if !info.IsDir() {
-		return readFile(nil, name)
+		return f.read(name)
 	}
-	return readFolder(name)
+	return f.readFolder(name)
 }
 
-func readFile(sources []source, path string) ([]source, error) {
+func (f *found) read(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fileError("cannot read documents", err)
+	}
+	if info.Mode().IsRegular() {
+		if slices.ContainsFunc(f.files, func(other fs.FileInfo) bool { return os.SameFile(info, other) }) {
+			return nil
+		}
+		f.files = append(f.files, info)
+	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fileError("cannot read documents", err)
+		return fileError("cannot read documents", err)
 	}
-	return append(sources, source{name: path, text: text}), nil
+	f.sources = append(f.sources, source{name: path, text: text})
+	return nil
 }
 
 // readFolder reads every YAML and JSON file in a folder and below. What starts
 // with a dot is skipped: in a folder that Kubernetes mounts, "..data" leads to the
 // same files once more (C002).
-func readFolder(root string) ([]source, error) {
-	var sources []source
+func (f *found) readFolder(folder string) error {
+	root := folder
+	if info, err := os.Lstat(root); err == nil && !info.IsDir() {
+		root += string(filepath.Separator) // into the folder that a link leads to
+	}
+	some := false
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -79,20 +100,20 @@ func readFolder(root string) ([]source, error) {
 		case d.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
 			return nil
 		}
-		sources, err = readFile(sources, path)
-		return err
+		some = true
+		return f.read(path)
 	})
-	var f *failure
+	var failed *failure
 	switch {
-	case errors.As(err, &f):
-		return nil, err
+	case errors.As(err, &failed):
+		return err
 	case err != nil:
-		return nil, fileError("cannot read documents", err)
-	case len(sources) == 0:
-		return nil, &failure{
+		return fileError("cannot read documents", err)
+	case !some:
+		return &failure{
 			code: exitNotFound, what: "cannot read documents",
-			why: root + " holds no .yaml, .yml or .json file", next: "name the folder with the documents",
+			why: folder + " holds no .yaml, .yml or .json file", next: "name the folder with the documents",
 		}
 	}
-	return sources, nil
+	return nil
 }

@@ -22,17 +22,24 @@ type problemView struct {
 
 func (c *cli) validateCommand() *cobra.Command {
 	var files []string
+	var merge bool
 	cmd := &cobra.Command{
-		Use:   "validate -f FILE|FOLDER|-",
+		Use:   "validate FILE|FOLDER|-...",
 		Short: "Check documents without a store",
 		Long: `Check documents without a store. All problems are printed, one a line, as
 file:line:column: field: what is wrong; what to write instead. Whether plans, parents and
-apps that a document names exist is checked by diff and apply, which know the store.`,
-		Example: "  metectl validate -f plans/",
-		Args:    exactly(0, 0, "its documents with -f"),
-		RunE:    func(*cobra.Command, []string) error { return c.validate(files) },
+apps that a document names exist is checked by diff and apply, which know the store.
+
+Files of descriptors for envoyproxy/ratelimit are checked as they are; they are known by
+domain and descriptors at the top. One domain in two documents is refused, unless
+--merge-domains puts them together in the order of the files' names.`,
+		Example: "  metectl validate plans/\n  metectl validate --merge-domains ratelimit/config/",
+		RunE: func(_ *cobra.Command, args []string) error {
+			return c.validate(append(files, args...), merge)
+		},
 	}
 	addFiles(cmd, &files)
+	cmd.Flags().BoolVar(&merge, "merge-domains", false, "merge the descriptors of one domain in several documents")
 	return cmd
 }
 
@@ -40,10 +47,16 @@ func addFiles(cmd *cobra.Command, files *[]string) {
 	cmd.Flags().StringArrayVarP(files, "filename", "f", nil, "`file`, folder or - (standard input) with documents; may be repeated")
 }
 
-func (c *cli) validate(files []string) error {
-	b, err := c.readBatch(files)
+func (c *cli) validate(files []string, merge bool) error {
+	b, err := c.readBatchBy(files, plan.DecodeAll)
 	if err != nil {
 		return err
+	}
+	if merge {
+		_, problems := plan.MergeRateLimits(b.limits)
+		b.problems = append(b.problems, problems...)
+	} else {
+		b.problems = append(b.problems, plan.RepeatedDomains(b.limits)...)
 	}
 	switch c.output {
 	case "table", "name":

@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"math"
+	"time"
+)
+
+// A RateLimits is a document of rate limit descriptors in the YAML of
+// envoyproxy/ratelimit. It is never changed once decoded or merged.
+type RateLimits struct {
+	Domain string
+	Rules  []DescriptorRule // in the order written
+	// File is where the document was read from. Documents of a domain are merged in
+	// the order of their files.
+	File string
+
+	at    pos // of the domain
+	index int // of the document in its file
+}
+
+// A DescriptorRule matches one entry of a descriptor, and its Rules the entries after it.
+type DescriptorRule struct {
+	Key string
+	// Value is what the entry's value must be: exactly, or, with "*" in it, as a
+	// pattern in which each "*" stands for any run of bytes, an empty one too. "": any.
+	// "*" in a key stands for itself.
+	Value string
+	// Path names the rule in messages: "edge / org=acme / route".
+	Path string
+
+	Limit          *DescriptorLimit // nil: a match here is no limit
+	Shadow         bool             // counted, never refused
+	QuotaMode      bool             // refuses only where all quota rules of a request do
+	ShareThreshold bool             // all values that match the pattern share one counter
+	DetailedMetric bool             // metrics of the limit show the values of all entries
+	ValueToMetric  bool             // metrics show the value of this entry
+	// Metadata is handed to Envoy with the answer: text, bool, float64, []any and
+	// map[string]any; nil: none.
+	Metadata map[string]any
+	Rules    []DescriptorRule
+
+	file string
+	at   pos
+}
+
+// Entry returns what tells the rule from the others of its level.
+func (r *DescriptorRule) Entry() DescriptorEntry { return DescriptorEntry{r.Key, r.Value} }
+
+// A DescriptorLimit is what a rule allows.
+type DescriptorLimit struct {
+	Name      string // "": none was written
+	Unlimited bool   // counted, never refused; the limit has no Unit then
+	// Amount is units a window, from 0 to 4,294,967,295; 0 admits nothing.
+	Amount     int64
+	Unit       DescriptorUnit
+	Multiplier int64    // how many units long the window is; 1 unless written
+	Replaces   []string // names of limits that do not count where this one matches
+}
+
+// A DescriptorUnit is the unit of a window.
+type DescriptorUnit int
+
+// The units. Second and minute are buckets; the others are quotas, shared by all replicas.
+const (
+	UnitSecond DescriptorUnit = iota + 1
+	UnitMinute
+	UnitHour
+	UnitDay
+	UnitWeek
+	UnitMonth
+	UnitYear
+)
+
+// String returns the unit as documents spell it.
+func (u DescriptorUnit) String() string {
+	if u < UnitSecond || u > UnitYear {
+		return "no unit"
+	}
+	return unitWords()[u-UnitSecond]
+}
+
+func unitWords() []string {
+	return []string{"second", "minute", "hour", "day", "week", "month", "year"}
+}
+
+// Bucket tells whether a limit is a token bucket, and with what window.
+func (l *DescriptorLimit) Bucket() (window time.Duration, ok bool) {
+	switch l.Unit {
+	case UnitSecond:
+		return time.Duration(l.Multiplier) * time.Second, true
+	case UnitMinute:
+		return time.Duration(l.Multiplier) * time.Minute, true
+	case UnitHour, UnitDay, UnitWeek, UnitMonth, UnitYear:
+	}
+	return 0, false
+}
+
+// longestMultiplier returns how many units a window may have: a bucket's fills within
+// a year, any other lasts 100 years at most.
+func (u DescriptorUnit) longestMultiplier() int64 {
+	const day, years = 24, 100
+	switch u {
+	default: // unknown, and reported
+		return math.MaxUint32
+	case UnitSecond:
+		return int64(longestWindow / time.Second)
+	case UnitMinute:
+		return int64(longestWindow / time.Minute)
+	case UnitHour:
+		return years * 365 * day
+	case UnitDay:
+		return years * 365
+	case UnitWeek:
+		return years * 52
+	case UnitMonth:
+		return years * 12
+	case UnitYear:
+		return years
+	}
+}
+
+// A DescriptorEntry is one key and value of a descriptor, as bytes that need not be UTF-8.
+type DescriptorEntry struct{ Key, Value string }
