@@ -78,10 +78,14 @@ func del(t *testing.T, c *clientv3.Client, key string) {
 	}
 }
 
-// get returns the value of a key, "" if it does not exist.
+// get returns the value of a key, "" if it does not exist. An etcd that is starved, and so
+// elects itself anew, is asked again: a read changes nothing.
 func get(t *testing.T, c *clientv3.Client, key string) string {
 	t.Helper()
 	r, err := c.Get(t.Context(), key)
+	for end := time.Now().Add(patience); err != nil && t.Context().Err() == nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		r, err = c.Get(t.Context(), key)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
