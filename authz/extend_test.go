@@ -181,9 +181,7 @@ spec:
 func TestExtend_A25_A56_C004_Bounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k := newDesk(t, app("units: {tokens: {title: tokens}}")+
-			planDoc("free", "tokens: {kind: quota, amount: unlimited, unit: tokens, reset: {calendar: month}}")+
-			tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+		k := tokensDesk(t, "tokens: {kind: quota, amount: unlimited, unit: tokens, reset: {calendar: month}}")
 		dec := k.must(at("/job"), authz.Allowed)
 		k.token(dec)
 		if _, err := k.extend(dec, quota.MaxUnits-100); err != nil {

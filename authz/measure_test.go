@@ -152,9 +152,7 @@ func TestSettle_A26_A48_LimitsThatChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				k := newDesk(t, app("units: {tokens: {title: tokens}}")+
-					planDoc("free", "tokens: {kind: quota, amount: 100, unit: tokens, reset: {calendar: month}}")+
-					tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+				k := tokensDesk(t, "tokens: {kind: quota, amount: 100, unit: tokens, reset: {calendar: month}}")
 				token := k.token(k.must(at("/chat"), authz.Allowed))
 				k.put(planDoc("free", limit))
 				k.ask(at("/"))
@@ -176,9 +174,7 @@ func TestSettle_A26_A48_LimitsThatChanged(t *testing.T) {
 func TestSettle_A26_A45_A49_LetOnAndGivenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k := newDesk(t, app("units: {tokens: {title: tokens}}")+
-			planDoc("free", "tokens: {kind: quota, amount: 150, unit: tokens, on_unavailable: allow, reset: {calendar: month}}")+
-			tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+		k := tokensDesk(t, "tokens: {kind: quota, amount: 150, unit: tokens, on_unavailable: allow, reset: {calendar: month}}")
 		k.store.slow(time.Hour)
 		var tokens []string
 		for range 3 {
@@ -226,9 +222,7 @@ func TestReport_A25_P64_Edges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		k := newDesk(t, app("units: {tokens: {title: tokens}}")+
-			planDoc("free", "tokens: {kind: quota, amount: 1000, unit: tokens, reset: {calendar: hour}}\nday: {kind: quota, amount: 5000, unit: tokens, reset: {calendar: day}}\nrobots: {kind: quota, amount: 1, unit: tokens, classes: [robots], reset: {calendar: day}}")+
-			tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+		k := tokensDesk(t, "tokens: {kind: quota, amount: 1000, unit: tokens, reset: {calendar: hour}}\nday: {kind: quota, amount: 5000, unit: tokens, reset: {calendar: day}}\nrobots: {kind: quota, amount: 1, unit: tokens, classes: [robots], reset: {calendar: day}}")
 		dec := k.must(at("/job"), authz.Allowed)
 		token := k.token(dec)
 		for _, n := range []int64{-1, quota.MaxUnits + 1} {

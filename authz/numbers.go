@@ -86,11 +86,11 @@ func (n *numbers) settle(number uint64, now time.Time) Settled {
 	page := number / pageNumbers
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if page < n.floor {
-		return SettledLate
-	}
-	if page > n.top || n.pages[page] == nil { // of another process: nobody has turned it
+	if page >= n.floor && n.pages[page] == nil { // of another process: nobody has turned it
 		n.turn(page, now)
+	}
+	if page < n.floor { // turning may have given it up at once
+		return SettledLate
 	}
 	p := n.pages[page]
 	of := pageNumbers

@@ -101,3 +101,15 @@ func TestNumbers_C134_OfAnother(t *testing.T) {
 	}
 	d.settle(5, authz.SettledLate)
 }
+
+// An old number of a process that is gone, of a page that nobody has heard of while the
+// next one came of age, is late and no more.
+func TestNumbers_A26_C135_AnOldPageOfAnother(t *testing.T) {
+	t.Parallel()
+	d := &numbersDesk{t: t, now: time.Now()}
+	d.settle(authz.PageNumbers+1, 0)
+	d.now = d.now.Add(25 * time.Hour)
+	d.settle(1, authz.SettledLate)
+	d.settle(authz.PageNumbers+1, authz.SettledBefore)
+	d.settle(authz.PageNumbers+2, 0)
+}

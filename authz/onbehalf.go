@@ -31,12 +31,8 @@ const (
 // An OnBehalfKey tells which signed header was rejected, and in a word why.
 type OnBehalfKey struct{ App, Header, Reason string }
 
-// maxSigned is how many signed headers of an app are verified. Of Request.noted each
-// has a bit, and then comes notedRoute.
-const (
-	maxSigned  = 32
-	notedRoute = 1 << maxSigned
-)
+// notedRoute is the bit of Request.noted after those of the signed headers.
+const notedRoute = 1 << plan.MaxSignedHeaders
 
 // clockSkew is how far the signing service's clock may be ahead of ours.
 const clockSkew = 5 * time.Second
@@ -45,7 +41,7 @@ const clockSkew = 5 * time.Second
 // verified but for its class. It returns the headers whose token holds, a bit each.
 // Those that do not hold are counted, and the request is an ordinary one (C10).
 func (d *Decider) signed(app *plan.App, now time.Time, req *Request, c *caller) (holds uint64) {
-	for i := range app.Identity.SignedHeaders[:min(len(app.Identity.SignedHeaders), maxSigned)] {
+	for i := range app.Identity.SignedHeaders[:min(len(app.Identity.SignedHeaders), plan.MaxSignedHeaders)] {
 		h := &app.Identity.SignedHeaders[i]
 		token, lines := req.lines(h.Name)
 		if token == "" && lines < 2 {

@@ -77,9 +77,7 @@ func TestReport_P64_A37_A40_TheAppSays(t *testing.T) {
 func TestExtend_A25_P64_MoreOfTheSame(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k := newDesk(t, app("units: {tokens: {title: tokens}}")+
-			planDoc("free", "tokens: {kind: quota, amount: 1000, unit: tokens, reset: {calendar: month}}")+
-			tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+		k := tokensDesk(t, "tokens: {kind: quota, amount: 1000, unit: tokens, reset: {calendar: month}}")
 		ctx := context.Background()
 		dec := k.must(at("/job"), authz.Allowed)
 		token := k.token(dec)

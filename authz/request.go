@@ -38,7 +38,7 @@ type Request struct {
 	CheckOnly bool
 
 	claim [8]string // where the path of a claim is put together without allocating
-	noted uint64    // what of the request is in the counts already, see maxSigned
+	noted uint64    // what of the request is in the counts already, see notedRoute
 }
 
 // A Field is a name and its value.

@@ -130,9 +130,7 @@ func TestSettle_C090_NumbersThatAreNone(t *testing.T) {
 func TestSettle_A40_A41_A43_C093_Debt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k := newDesk(t, app("units: {tokens: {title: tokens}}")+
-			planDoc("free", "tokens: {kind: quota, amount: 200, unit: tokens, reset: {calendar: hour}}")+
-			tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+		k := tokensDesk(t, "tokens: {kind: quota, amount: 200, unit: tokens, reset: {calendar: hour}}")
 		first := k.token(k.must(at("/chat"), authz.Allowed))
 		if got := k.end(first, tells(200, "x-usage", "230")); got != authz.SettledMore {
 			t.Fatalf("settled %q", got.Word())
@@ -155,9 +153,7 @@ func TestSettle_A40_A41_A43_C093_Debt(t *testing.T) {
 func TestSettle_A48_LongRequest(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k := newDesk(t, app("units: {tokens: {title: tokens}}")+
-			planDoc("free", "tokens: {kind: quota, amount: 200, unit: tokens, reset: {calendar: day}}")+
-			tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+		k := tokensDesk(t, "tokens: {kind: quota, amount: 200, unit: tokens, reset: {calendar: day}}")
 		token := k.token(k.must(at("/chat"), authz.Allowed))
 		time.Sleep(40 * time.Minute)
 		e := tells(200, "x-usage", "230")
@@ -195,9 +191,7 @@ func TestSettle_A26_A35_GivenBackIsThere(t *testing.T) {
 func TestSettle_A17_WindowOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k := newDesk(t, app("units: {tokens: {title: tokens}}")+
-			planDoc("free", "tokens: {kind: quota, amount: 1000, unit: tokens, reset: {calendar: hour}}")+
-			tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+		k := tokensDesk(t, "tokens: {kind: quota, amount: 1000, unit: tokens, reset: {calendar: hour}}")
 		token := k.token(k.must(at("/chat"), authz.Allowed))
 		time.Sleep(3 * time.Hour)
 		k.must(at("/chat"), authz.Allowed)

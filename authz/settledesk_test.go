@@ -115,3 +115,10 @@ func at(path string) authz.Request {
 	r.Path = path
 	return r
 }
+
+// tokensDesk is a desk with the routes of settleDocs, whose plan has one limit.
+func tokensDesk(t *testing.T, limit string) *desk {
+	t.Helper()
+	return newDesk(t, app("units: {tokens: {title: tokens}}")+
+		planDoc("free", limit)+tenantDoc("org:a", "{plan: free}")+routesDoc(settleDocs)).seals()
+}

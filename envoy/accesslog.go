@@ -111,8 +111,8 @@ func stopped() *time.Timer {
 	return t
 }
 
-// read takes batches in until the stream ends, from when they can be settled. A batch that it has received is taken
-// in to its end even if the stream is over.
+// read takes batches in until the stream ends, and begins once they can be settled. A
+// batch that it has received is taken in to its end even if the stream is over.
 func (l *logStream) read(ss grpc.ServerStream) error {
 	if err := l.s.awaitSettling(ss.Context()); err != nil {
 		return status.FromContextError(err).Err()

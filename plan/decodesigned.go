@@ -7,6 +7,10 @@ import (
 	"strings"
 )
 
+// MaxSignedHeaders is how many signed headers an app may have: all of them are looked for
+// in each request.
+const MaxSignedHeaders = 32
+
 // signedHeaders reads the headers by which services tell that they call on behalf of
 // somebody, in the order written.
 func (r *reader) signedHeaders(n *node, path string) []SignedHeader {
@@ -27,6 +31,9 @@ func (r *reader) signedHeaders(n *node, path string) []SignedHeader {
 		o.done()
 		all = append(all, h)
 	})
+	if len(all) > MaxSignedHeaders {
+		r.fail(n, path, "has %d headers; %d are the most that are verified, leave the others out", len(all), MaxSignedHeaders)
+	}
 	return all
 }
 

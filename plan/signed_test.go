@@ -123,3 +123,24 @@ func forgeable(key ed25519.PublicKey) bool {
 	}
 	return false
 }
+
+// No more signed headers are taken than are verified: the rest would never hold, and
+// nobody would be told.
+func TestDecode_C8_NoMoreSignedHeadersThanAreVerified(t *testing.T) {
+	t.Parallel()
+	ask := func(n int) string {
+		const key = "ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="
+		text := "apiVersion: mete/v1\nkind: App\nmetadata: {name: api}\nspec:\n  time_zone: UTC\n  identity:\n    tenant: [{jwt_claim: o}]\n    signed_headers:\n"
+		for i := range n {
+			text += fmt.Sprintf("      x-b%d: {callers: {a: {keys: [%q]}}}\n", i, key)
+		}
+		_, problems := plan.Decode("f", []byte(text))
+		return lines(slices.DeleteFunc(problems, func(p plan.Problem) bool { return p.Warning }))
+	}
+	if got := ask(plan.MaxSignedHeaders); got != "" {
+		t.Errorf("%d headers: %s", plan.MaxSignedHeaders, got)
+	}
+	if got := ask(plan.MaxSignedHeaders + 1); !strings.Contains(got, "signed_headers: has 33 headers; 32 are the most that are verified") {
+		t.Errorf("%d headers: %q", plan.MaxSignedHeaders+1, got)
+	}
+}
