@@ -64,6 +64,8 @@ func (c *Catalog) Put(doc *Document, revision int64) {
 		c.now.credentials.part(at, c.age)[doc.Credential.Hash] = &credentialEntry{entry{doc: c.lean(doc), revision: revision}}
 	case KindWebhook:
 		c.now.webhooks.edit(c.age)[doc.Name] = &entry{doc: doc, revision: revision}
+	case KindRateLimits:
+		c.putRateLimits(doc.Name, &entry{doc: doc, revision: revision})
 	}
 }
 
@@ -90,6 +92,8 @@ func (c *Catalog) PutBroken(kind Kind, name string, revision int64, why string) 
 		}
 	case KindWebhook:
 		c.now.webhooks.edit(c.age)[name] = &broken
+	case KindRateLimits:
+		c.putRateLimits(name, &broken)
 	}
 }
 
@@ -116,6 +120,8 @@ func (c *Catalog) Delete(kind Kind, name string, revision int64) {
 		}
 	case KindWebhook:
 		delete(c.now.webhooks.edit(c.age), name)
+	case KindRateLimits:
+		c.putRateLimits(name, nil)
 	}
 }
 

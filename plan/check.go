@@ -21,6 +21,8 @@ func (c *Catalog) Check(doc *Document) []Problem {
 		k.tenant(doc.Tenant)
 	case KindCredential:
 		k.credential(doc.Credential)
+	case KindRateLimits:
+		k.rateLimits(doc.RateLimits)
 	case KindWebhook:
 	}
 	sortProblems(k.problems)
@@ -39,7 +41,7 @@ func (c *Catalog) CheckDelete(kind Kind, name string) []Problem {
 		if n := c.children[name]; n > 0 {
 			k.fail("", "%s", someTenants(n, "has it as its parent; delete or move it first", "have it as their parent; delete or move them first"))
 		}
-	case KindRoutes, KindCredential, KindWebhook:
+	case KindRoutes, KindCredential, KindWebhook, KindRateLimits:
 	}
 	return k.problems
 }
@@ -293,7 +295,7 @@ func (k *checker) fitsRule(p *Plan, rs *Routes, rule *Rule, unit string, asked i
 			path = k.existing("spec.limits."+l.Name+".amount", "spec.limits")
 		case KindRoutes:
 			path = k.rulePath(rs, rule)
-		case KindApp, KindTenant, KindCredential, KindWebhook:
+		case KindApp, KindTenant, KindCredential, KindWebhook, KindRateLimits:
 		}
 		k.fail(path, "rule %s of routes %s takes %d %s, more than the whole limit %s of plan %s, %d; take less or raise the limit",
 			ruleName(rule), rs.Name, asked, unit, l.Name, p.Name, whole)

@@ -20,22 +20,11 @@ const MaxDocument = 256 << 10
 // with any of them, in the order of the file. A document with a problem that is
 // no mere warning is not returned, and spoils no other.
 //
-// Documents of rate limit descriptors are checked too and then refused, as nothing
-// enforces them; [DecodeAll] returns them.
+// A document of rate limit descriptors, which says no kind, is known by "domain" and
+// "descriptors"; its name is its domain.
 //
 // file is only named in problems.
-func Decode(file string, data []byte) ([]*Document, []Problem) {
-	docs, _, problems := decode(file, data, true)
-	return docs, problems
-}
-
-// DecodeAll is [Decode] for a check: it returns the valid documents of descriptors as
-// well, and refuses none for what this version does not enforce of them.
-func DecodeAll(file string, data []byte) ([]*Document, []*RateLimits, []Problem) {
-	return decode(file, data, false)
-}
-
-func decode(file string, data []byte, enforced bool) (docs []*Document, limits []*RateLimits, problems []Problem) {
+func Decode(file string, data []byte) (docs []*Document, problems []Problem) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	index := 0
 	for _, c := range split(data) {
@@ -45,24 +34,17 @@ func decode(file string, data []byte, enforced bool) (docs []*Document, limits [
 		r := &reader{file: file, index: index, lines: c.lines}
 		index++
 		doc := r.chunk(c)
-		if r.domain != nil && enforced {
-			r.unsupported(r.root, "", rateLimits)
-		}
 		for i := range r.problems {
 			r.problems[i].Kind, r.problems[i].Name = r.kind, r.name
 		}
 		sortProblems(r.problems)
 		problems = append(problems, r.problems...)
-		switch {
-		case Refused(r.problems):
-		case r.domain != nil:
-			limits = append(limits, r.domain)
-		case doc != nil:
+		if doc != nil && !Refused(r.problems) {
 			doc.file, doc.root, doc.lines = file, r.root, r.lines
 			docs = append(docs, doc)
 		}
 	}
-	return docs, limits, problems
+	return docs, problems
 }
 
 // DecodeOne reads the document that is stored under kind and name. Anything but
@@ -80,9 +62,14 @@ func DecodeOne(kind Kind, name, file string, data []byte) (*Document, []Problem)
 	if Refused(problems) || len(docs) == 0 {
 		return nil, problems
 	}
-	if d := docs[0]; d.Kind != kind || d.Name != name {
+	if d := docs[0]; kind == KindRateLimits && d.Kind == kind && d.RateLimits.under(name) {
+		d.Name = name // nobody else knows d yet
+	} else if d.Kind != kind || d.Name != name {
 		path := "metadata.name"
-		if d.Kind != kind {
+		switch {
+		case d.Kind == KindRateLimits:
+			path = "domain"
+		case d.Kind != kind:
 			path = "kind"
 		}
 		at, _ := d.place(path)
@@ -145,8 +132,10 @@ func (r *reader) chunk(c chunk) *Document {
 	r.root = n
 	switch family {
 	case descriptorFile:
-		r.domain = r.rateLimits(n)
-		return nil
+		r.kind = KindRateLimits
+		l := r.rateLimits(n)
+		r.name = l.Domain
+		return &Document{Kind: r.kind, Name: r.name, RateLimits: l, Text: bytes.Clone(text)}
 	case envoyConfiguration:
 		r.fail(n, "", "is a configuration of Envoy, which mete does not read; check it with envoy --mode validate")
 		return nil
@@ -227,7 +216,7 @@ func (r *reader) documentName(n *node, path string) (string, bool) {
 			return r.paragraph(n, path)
 		}
 		return s, true
-	case KindApp, KindPlan, KindRoutes, KindWebhook:
+	case KindApp, KindPlan, KindRoutes, KindWebhook, KindRateLimits:
 		return r.readName(n, path)
 	}
 	return r.text(n, path) // the kind is unknown, and reported

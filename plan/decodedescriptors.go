@@ -67,6 +67,9 @@ func (r *reader) rateLimits(n *node) *RateLimits {
 	if list := o.optional("descriptors"); list != nil {
 		l.Rules = r.descriptors(list, "descriptors", above)
 	}
+	if settings := o.optional("mete"); settings != nil {
+		l.Settings = o.object(settings, "mete").domainSettings()
+	}
 	o.done()
 	return l
 }
@@ -80,14 +83,14 @@ func (r *reader) descriptors(n *node, path, above string) []DescriptorRule {
 		return nil
 	}
 	rules := make([]DescriptorRule, 0, len(n.items))
-	first := make(map[DescriptorEntry]int, len(n.items))
+	first := make(map[DescriptorSpot]int, len(n.items))
 	r.elements(n, path, func(item *node, path string) {
 		from := len(r.problems)
 		rule := r.descriptor(item, path, above)
-		if line, twice := first[rule.Entry()]; twice && rule.Key != "" {
+		if line, twice := first[rule.Spot()]; twice && rule.Key != "" {
 			r.fail(item, path, "is written twice at this level, first in line %d; keep one", line)
 		} else {
-			first[rule.Entry()] = rule.at.line
+			first[rule.Spot()] = rule.at.line
 		}
 		r.nameRule(from, path, rule.Path)
 		rules = append(rules, rule)
@@ -122,6 +125,7 @@ func (r *reader) descriptor(n *node, path, above string) DescriptorRule {
 	if value != nil {
 		rule.Value, _ = r.plainText(value, o.at("value"))
 	}
+	o.regex(&rule, value)
 	rule.Path = above + rule.label(path)
 	o.descriptorFlags(&rule)
 	if limit := o.field("rate_limit"); limit != nil {
@@ -145,7 +149,7 @@ func (o *object) descriptorFlags(rule *DescriptorRule) {
 	rule.Shadow, rule.QuotaMode = o.flag("shadow_mode"), o.flag("quota_mode")
 	rule.DetailedMetric, rule.ValueToMetric = o.flag("detailed_metric"), o.flag("value_to_metric")
 	rule.ShareThreshold = o.flag("share_threshold")
-	if rule.ShareThreshold && !strings.Contains(rule.Value, "*") {
+	if rule.ShareThreshold && rule.Regex == "" && !strings.Contains(rule.Value, "*") {
 		o.fail(o.field("share_threshold"), o.at("share_threshold"), "needs a value with * in it, whose matches share one counter; write such a value or leave it out")
 	}
 	if _, limited := o.find("rate_limit"); limited {
@@ -163,6 +167,8 @@ func (r *DescriptorRule) label(path string) string {
 	switch {
 	case r.Key == "":
 		return path[strings.LastIndexByte(path, '['):] // "[2]"
+	case r.Regex != "":
+		return label(r.Key) + "=~" + label(r.Regex)
 	case r.Value == "":
 		return label(r.Key)
 	}
@@ -184,7 +190,7 @@ func inLimit() map[string]string {
 
 func outside() map[string]string {
 	return belonging("belongs beside rate_limit; write it there", "key", "value", "shadow_mode", "quota_mode", "detailed_metric",
-		"value_to_metric", "share_threshold", "metadata", "descriptors")
+		"value_to_metric", "share_threshold", "metadata", "descriptors", "regex")
 }
 
 func belonging(message string, fields ...string) map[string]string {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"regexp"
 	"time"
 )
 
@@ -10,6 +11,8 @@ import (
 type RateLimits struct {
 	Domain string
 	Rules  []DescriptorRule // in the order written
+	// Settings is what is written under "mete"; nil: nothing, see [DefaultDomainSettings].
+	Settings *DomainSettings
 	// File is where the document was read from. Documents of a domain are merged in
 	// the order of their files.
 	File string
@@ -25,6 +28,9 @@ type DescriptorRule struct {
 	// pattern in which each "*" stands for any run of bytes, an empty one too. "": any.
 	// "*" in a key stands for itself.
 	Value string
+	// Regex is what the entry's value must match as a whole, in the syntax of RE2, in
+	// place of Value (P9); "": none.
+	Regex string
 	// Path names the rule in messages: "edge / org=acme / route".
 	Path string
 
@@ -39,12 +45,16 @@ type DescriptorRule struct {
 	Metadata map[string]any
 	Rules    []DescriptorRule
 
-	file string
-	at   pos
+	regex *regexp.Regexp
+	file  string
+	at    pos
 }
 
-// Entry returns what tells the rule from the others of its level.
-func (r *DescriptorRule) Entry() DescriptorEntry { return DescriptorEntry{r.Key, r.Value} }
+// A DescriptorSpot is what tells a rule from the others of its level.
+type DescriptorSpot struct{ Key, Value, Regex string }
+
+// Spot returns what tells the rule from the others of its level.
+func (r *DescriptorRule) Spot() DescriptorSpot { return DescriptorSpot{r.Key, r.Value, r.Regex} }
 
 // A DescriptorLimit is what a rule allows.
 type DescriptorLimit struct {

@@ -224,6 +224,10 @@ func (s *Snapshot) revision(kind Kind, name string) int64 {
 		if e, ok := s.tenants.get(s.tenantShard(name), name); ok {
 			return e.revision
 		}
+	case KindRateLimits:
+		if e := s.rateLimits.entries[name]; e != nil {
+			return e.revision
+		}
 	case KindRoutes, KindCredential, KindWebhook:
 	}
 	return 0

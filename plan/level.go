@@ -9,7 +9,7 @@ import (
 // replica says its level to the others, and a document comes into force once all of
 // them can read it. It rises by one with each release that lets documents say what
 // its forerunner refuses to read.
-const FeatureLevel = 3
+const FeatureLevel = 4
 
 // A newField is something that a document may say since a level: whoever has a lower
 // one refuses to read the document, even if what it says is the default.
@@ -42,6 +42,9 @@ func newFields() []newField {
 // first that has it; 1 and "" if every version can read the document.
 func (n *node) needs() (level int, path string) {
 	level = 1
+	if n.family() == descriptorFile {
+		return 4, "domain"
+	}
 	for _, f := range newFields() {
 		if at, found := n.find(f.path, f.asMap); found && f.level > level {
 			level, path = f.level, at

@@ -67,12 +67,12 @@ func byDomain(all []*RateLimits) [][]*RateLimits {
 // mergeRules returns the rules of both levels and leaves them as they are.
 func mergeRules(a, b []DescriptorRule, problems *[]Problem) []DescriptorRule {
 	all := slices.Clone(a)
-	at := make(map[DescriptorEntry]int, len(a))
+	at := make(map[DescriptorSpot]int, len(a))
 	for i := range a {
-		at[a[i].Entry()] = i
+		at[a[i].Spot()] = i
 	}
 	for i := range b {
-		j, twice := at[b[i].Entry()]
+		j, twice := at[b[i].Spot()]
 		switch {
 		case !twice:
 			all = append(all, b[i])

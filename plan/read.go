@@ -16,7 +16,6 @@ type reader struct {
 	name     string
 	lines    int // before the document
 	root     *node
-	domain   *RateLimits // if the document is one of descriptors
 	problems []Problem
 }
 

@@ -14,11 +14,13 @@ type Snapshot struct {
 	plans       small[*planEntry]
 	routes      small[*routesEntry]
 	webhooks    small[*entry]
+	rateLimits  small[*entry]
 	tenants     sharded[string, *tenantEntry]
 	credentials sharded[Hash, *credentialEntry]
 	voids       sharded[string, int64]
 
 	hosts, domains map[string]*App
+	limited        small[*Domain] // by domain
 }
 
 // An entry is what is known of one document: the document, or why there never was
@@ -93,6 +95,8 @@ func (s *Snapshot) Document(kind Kind, name string) (*Document, int64) {
 		}
 	case KindWebhook:
 		e = s.webhooks.entries[name]
+	case KindRateLimits:
+		e = s.rateLimits.entries[name]
 	}
 	if e == nil || e.doc == nil {
 		return nil, 0
@@ -100,7 +104,7 @@ func (s *Snapshot) Document(kind Kind, name string) (*Document, int64) {
 	return e.doc, e.revision
 }
 
-// Names returns the names of all valid apps, plans, routes or webhooks, sorted.
+// Names returns the names of all valid apps, plans, routes, webhooks or rate limits, sorted.
 // Tenants and credentials are too many to list.
 func (s *Snapshot) Names(kind Kind) []string {
 	var names []string
@@ -113,6 +117,8 @@ func (s *Snapshot) Names(kind Kind) []string {
 		names = sortedKeys(s.routes.entries)
 	case KindWebhook:
 		names = sortedKeys(s.webhooks.entries)
+	case KindRateLimits:
+		names = sortedKeys(s.rateLimits.entries)
 	case KindTenant, KindCredential:
 	}
 	valid := names[:0]

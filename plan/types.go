@@ -23,6 +23,8 @@ const (
 	KindTenant     Kind = "Tenant"
 	KindCredential Kind = "Credential"
 	KindWebhook    Kind = "Webhook"
+	// KindRateLimits is a document of rate limit descriptors. It does not say its kind.
+	KindRateLimits Kind = "RateLimits"
 )
 
 // A Document is one decoded document. Exactly one of the pointers is set, the
@@ -39,6 +41,7 @@ type Document struct {
 	Tenant     *Tenant
 	Credential *Credential
 	Webhook    *Webhook
+	RateLimits *RateLimits
 
 	// Text is the document as it was written, comments included.
 	Text []byte
@@ -364,6 +367,9 @@ type Reset struct {
 	Schedule string        // Cron
 	Length   time.Duration // Every, AfterFirstUse
 	From     time.Time     // Every
+	// Times is how many units of the calendar a window lasts; 0 is 1. Of rate limit
+	// descriptors alone.
+	Times int
 }
 
 // UsedUp tells what happens when a quota's units run out.

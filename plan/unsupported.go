@@ -16,7 +16,6 @@ const (
 	kindWebhook
 	partitionKey
 	leaseSettleAfter
-	rateLimits
 )
 
 func (f feature) message() string {
@@ -40,8 +39,6 @@ func (f feature) message() string {
 		return "partition keys are not sent" + not + "write off or leave it out"
 	case leaseSettleAfter:
 		return "any other settle_after than 30m is not enforced" + not + "write 30m or leave it out"
-	case rateLimits:
-		return "rate limit descriptors are not enforced" + not + "check them with metectl validate, and leave the file out here"
 	}
 	return "is not enforced" + not + "leave it out"
 }

@@ -1,0 +1,143 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// A Domain is what is in force for one rate limit domain. It never changes, and any
+// number of goroutines may use it.
+type Domain struct {
+	Name     string
+	Settings DomainSettings
+	// Table finds the limit of a descriptor; nil where Broken says why there is none.
+	Table *DescriptorTable
+	// Broken says why no document of the domain is in force ("rate limits edge have
+	// never been valid"); "": some are. It is never "no limit" (case C004).
+	Broken string
+	// App words the answers of the domain. It is no app that a document declares.
+	App *App
+	// Guards are the documents that the domain was made of, and Version the highest of
+	// their revisions.
+	Guards  []Guard
+	Version int64
+}
+
+// Domain returns what is in force for a rate limit domain, or nil.
+func (s *Snapshot) Domain(name string) *Domain { return s.limited.entries[name] }
+
+// under tells whether a document of descriptors may have a name: its domain, or the
+// domain, a slash and anything that tells it from the domain's other documents.
+func (l *RateLimits) under(name string) bool {
+	rest, ok := strings.CutPrefix(name, l.Domain)
+	return ok && (rest == "" || len(rest) > 1 && rest[0] == '/')
+}
+
+// putRateLimits replaces, adds or (with nil) removes a document of descriptors.
+func (c *Catalog) putRateLimits(name string, e *entry) {
+	all := c.now.rateLimits.edit(c.age)
+	domains := map[string]bool{}
+	note := func(e *entry) {
+		switch {
+		case e == nil:
+		case e.doc != nil:
+			domains[e.doc.RateLimits.Domain] = true
+		default:
+			for domain := name; domain != ""; { // it may be of each of these
+				domains[domain] = true
+				domain = domain[:max(0, strings.LastIndexByte(domain, '/'))]
+			}
+		}
+	}
+	note(all[name])
+	note(e)
+	if e == nil {
+		delete(all, name)
+	} else {
+		all[name] = e
+	}
+	for domain := range domains {
+		c.compileDomain(domain)
+	}
+}
+
+// compileDomain makes a domain anew of its documents.
+func (c *Catalog) compileDomain(name string) {
+	limited := c.now.limited.edit(c.age)
+	d := newDomain(name, c.domainEntries(name, ""))
+	if d == nil {
+		delete(limited, name)
+		return
+	}
+	limited[name] = d
+}
+
+// domainEntries returns the documents of a domain in the order of their names, and of
+// those that were never valid the ones that may be of it. The one called but is left out.
+func (c *Catalog) domainEntries(domain, but string) []*entry {
+	var all []*entry
+	for _, name := range slices.Sorted(maps.Keys(c.now.rateLimits.entries)) {
+		e := c.now.rateLimits.entries[name]
+		of := RateLimits{Domain: domain}
+		if name != but && (e.doc != nil && e.doc.RateLimits.Domain == domain || e.doc == nil && of.under(name)) {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// newDomain returns the domain of some documents, or nil where there are none. A rule
+// that an earlier document has, which Check refuses, is not taken from a later one.
+func newDomain(name string, entries []*entry) *Domain {
+	d := &Domain{Name: name, Settings: DefaultDomainSettings()}
+	merged := RateLimits{Domain: name}
+	valid, broken := false, ""
+	for _, e := range entries {
+		if e.doc == nil {
+			broken = e.broken
+			continue
+		}
+		valid = true
+		d.Guards = append(d.Guards, Guard{KindRateLimits, e.doc.Name, e.revision})
+		d.Version = max(d.Version, e.revision)
+		merged.Rules = mergeRules(merged.Rules, e.doc.RateLimits.Rules, new([]Problem))
+		if s := e.doc.RateLimits.Settings; s != nil && merged.Settings == nil {
+			merged.Settings, d.Settings = s, *s
+		}
+	}
+	switch {
+	case valid:
+		d.Table = newDescriptorTable(&merged, &d.Settings)
+	case broken != "":
+		d.Broken = broken
+	default:
+		return nil
+	}
+	d.App = &App{
+		TimeZone: d.Settings.TimeZone, Domain: name, Headers: d.Settings.Headers, Refusal: d.Settings.Refusal,
+		Defaults: Defaults{OnUnavailable: d.Settings.OnUnavailable, Replicas: d.Settings.Replicas}, Count: DefaultCount(),
+	}
+	return d
+}
+
+// rateLimits checks a document of descriptors against the others of its domain.
+func (k *checker) rateLimits(l *RateLimits) {
+	var rules []DescriptorRule
+	for _, e := range k.c.domainEntries(l.Domain, k.doc.Name) {
+		if e.doc == nil {
+			continue
+		}
+		other := e.doc.RateLimits
+		if other.Settings != nil && l.Settings != nil {
+			k.fail("mete", "rate limits %s have settings for this domain already; keep one", e.doc.Name)
+		}
+		rules = mergeRules(rules, other.Rules, new([]Problem))
+	}
+	var problems []Problem
+	mergeRules(rules, l.Rules, &problems)
+	for _, p := range problems {
+		p.File, p.Kind, p.Name = k.doc.file, k.doc.Kind, k.doc.Name
+		k.problems = append(k.problems, p)
+	}
+}
