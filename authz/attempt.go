@@ -10,27 +10,18 @@ import (
 
 // An attempt is one try to charge a request to its whole path.
 type attempt struct {
-	d      *Decider
-	cost   cost
-	path   *path
-	leaf   *node
-	now    time.Time
-	at     quota.Instant
-	minute time.Time
+	d    *Decider
+	cost cost
+	path *path
+	leaf *node
+	moment
+	leasing
 
 	// extend, if not nil, are the units that are asked for beside what the request has
 	// reserved before, by unit.
 	extend map[string]int64
 
-	impatient bool          // the caller gives no more time
-	waited    time.Duration // for leases
-
-	refused     bool
-	short       <-chan struct{} // a lease that the request has to wait for
-	wait        time.Duration   // for how long at most, since the request came
-	denied      bool            // etcd is away and a limit says deny
-	unavailable bool            // etcd is away and a limit says allow
-	failing     time.Duration   // for how long nobody will wait again
+	refused bool
 }
 
 // run charges the request or finds out why not. It tells whether dec holds the
@@ -107,30 +98,23 @@ func (a *attempt) wanted(units int64) int64 {
 
 func (a *attempt) examineQuota(s *step, l *plan.EffectiveLimit, slot *slot, units int64) {
 	if a.cost.dry {
-		a.refused = a.refused || !a.anyLeft(slot)
+		a.refused = a.refused || !slot.anyLeft(a.moment)
 		return
 	}
-	purse := a.purse(s, slot)
+	purse := a.d.purse(s.node, slot, a.path.root(), a.moment)
 	switch purse.Room(a.at, units) {
 	case quota.Fits:
 	case quota.Spent:
 		a.refused = true
 	case quota.Short:
-		impatient := a.impatient || a.waited >= purse.Wait()
 		switch {
 		case !a.cost.check: // charged whatever there is
-		case impatient && purse.GaveUp(a.at, a.waited):
+		case a.gaveUp(purse, a.at):
 			a.refused = true
-		case impatient || purse.FailingFor(a.at) > 0:
-			a.failing = max(a.failing, purse.FailingFor(a.at))
-			purse.Ask(units) // the keeper goes on trying behind our back
-			if a.choice(l) == plan.Allow && a.withinCap(purse, units) {
-				a.unavailable = true
-			} else {
-				a.denied = true
-			}
+		case a.over(purse, a.at):
+			a.letOn(purse, a.at, units, a.choice(l) == plan.Allow && a.withinCap(purse, units))
 		case !a.refused:
-			a.short, a.wait = purse.Await(units), purse.Wait()
+			a.await(purse, units)
 		}
 	}
 }
@@ -143,11 +127,11 @@ func (a *attempt) withinCap(purse *quota.Purse, units int64) bool {
 
 // anyLeft tells whether a quota has anything left, without opening a purse: a
 // check takes no lease (case C046).
-func (a *attempt) anyLeft(slot *slot) bool {
-	if purse := slot.at(a.minute); purse != nil {
-		return purse.Any(a.at)
+func (s *slot) anyLeft(m moment) bool {
+	if purse := s.at(m.minute); purse != nil {
+		return purse.Any(m.at)
 	}
-	return slot.terms.Counts || slot.terms.Ceiling > 0
+	return s.terms.Counts || s.terms.Ceiling > 0
 }
 
 // choice returns what happens to l while etcd is away (A56, A62).
@@ -243,7 +227,7 @@ func (a *attempt) describeQuota(state *LimitState, slot *slot, refused bool) {
 		state.Refused = refused && a.refused && purse.Lacks(a.at, state.Asked)
 	}
 	if refused && a.cost.dry {
-		state.Refused = !a.anyLeft(slot)
+		state.Refused = !slot.anyLeft(a.moment)
 	}
 	state.WindowID, state.ResetsAt, state.Window = window.ID, window.End, window.End.Sub(window.Start)
 	state.Reset = window.RetryAfter(a.now)

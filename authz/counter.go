@@ -2,24 +2,261 @@ package authz
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
 	"time"
+	"unsafe"
+
+	"github.com/meteproject/mete/plan"
 )
-
-// countScratch is memory that a Count keeps for the next one.
-type countScratch struct{}
-
-func (s countScratch) reset() countScratch { return s }
 
 // CountDescriptors fills c, which must be Reset, with the answer to the descriptors of
 // one request to a rate limit domain. All limits are charged or, if one refuses, none
-// (case C030), unless the domain's refused hits are charged. It waits for leases as
-// Decide does.
+// (case C030), unless the domain's refused hits are charged. Refunds are given whatever
+// becomes of the others. It waits for leases as Decide does, and returns at once when ctx
+// ends: then c is Undecided and nothing is charged.
 //
-// onlyLook charges nothing and refuses as if it did: something else refuses the request
-// already.
+// With onlyLook nothing is charged: something else refuses the request already.
 func (d *Decider) CountDescriptors(ctx context.Context, now time.Time, domain string, asks []DescriptorAsk, onlyLook bool, c *Count) {
+	patience := patience{keeper: d.keeper, since: now}
+	for {
+		t := counting{d: d, cur: d.current.Load(), asks: asks, onlyLook: onlyLook, Count: c}
+		if !t.begin(domain) {
+			return
+		}
+		t.moment = moment{now, d.keeper.Instant(now), minute(now, time.Time{})}
+		t.leasing = leasing{impatient: patience.over, waited: now.Sub(patience.since)}
+		if t.run() {
+			break
+		}
+		c.again() // the documents or the purses changed: decide anew
+		if t.short != nil {
+			patience.wait(ctx, now, t.short, t.wait)
+		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			break
+		}
+		now = d.now()
+	}
+	if patience.timer != nil {
+		patience.timer.Stop()
+		d.waited(d.now().Sub(patience.since))
+	}
 }
 
-// GiveBackCount undoes what c charged, for an answer that nobody will hear. A repeat
-// changes nothing.
-func (d *Decider) GiveBackCount(now time.Time, c *Count) {}
+// GiveBackCount undoes what c charged, for an answer that nobody will hear. Refunds
+// stay: they tell of what is over. A repeat changes nothing.
+func (d *Decider) GiveBackCount(now time.Time, c *Count) { c.charges = d.giveBack(now, c.charges) }
+
+// countScratch is memory that a Count keeps for the next one.
+type countScratch struct {
+	names []byte
+	items []countItem
+	held  []heldCounter
+}
+
+func (s countScratch) reset() countScratch {
+	clear(s.items)
+	clear(s.held)
+	return countScratch{names: s.names[:0], items: s.items[:0], held: s.held[:0]}
+}
+
+// again forgets what was found out, but not the refunds that were given.
+func (c *Count) again() {
+	items := c.scratch.items
+	c.Reset()
+	c.scratch.items = items[:cap(items)][:len(items)]
+}
+
+// A countItem is one descriptor of a request that is being counted.
+type countItem struct {
+	account  string // "": nothing is counted
+	held     int    // in the scratch's held; -1: nowhere
+	from, to int    // of the counter's name in the scratch's names
+	over     bool   // refused, were it alone
+	refunded bool
+}
+
+// A heldCounter is a counter that the request holds the lock of.
+type heldCounter struct {
+	key   string // points into the scratch's names
+	item  int    // the first of its descriptors
+	node  *node
+	slot  *slot
+	taken int64 // by the descriptors so far
+}
+
+// A counterState is what a slot of a descriptor's limit was last made to follow.
+type counterState struct {
+	generation uint64
+	domain     *plan.Domain
+	void       int64
+}
+
+// A counting is one try to charge the descriptors of a request.
+type counting struct {
+	*Count
+	moment
+	leasing
+
+	d        *Decider
+	cur      *current
+	asks     []DescriptorAsk
+	onlyLook bool
+
+	refunding bool // a refund waits for word of what others have used
+	refused   bool
+	lenient   bool // some quota rule has room, so that those without refuse nothing
+}
+
+// begin finds the domain. It tells whether there is anything to count.
+func (t *counting) begin(domain string) bool {
+	if t.cur.snapshot == nil {
+		t.Outcome, t.Why = NotReady, "no documents have been read from etcd yet"
+		return false
+	}
+	t.Domain = t.cur.snapshot.Domain(domain)
+	switch {
+	case t.Domain == nil:
+		t.Outcome, t.Why = NoApp, "no document limits this domain"
+	case t.Domain.Broken != "":
+		t.Outcome, t.Why = Unavailable, t.Domain.Broken
+	default:
+		return true
+	}
+	if t.Domain != nil && t.Domain.Settings.OnUnavailable == plan.Allow {
+		t.Outcome = UnavailableAllowed
+	}
+	return false
+}
+
+// run charges the descriptors or finds out why not. It tells whether the Count holds the
+// answer; if not, the documents are out of date or there is a lease to be waited for.
+func (t *counting) run() (done bool) {
+	t.match()
+	t.replace()
+	t.gather()
+	if !t.lock() {
+		return false
+	}
+	defer t.unlock(len(t.scratch.held))
+	t.refund()
+	t.examine()
+	if t.short != nil && (t.refunding || !t.refused && !t.denied) {
+		return false
+	}
+	t.short = nil
+	t.settle()
+	return true
+}
+
+// match finds the rule of each descriptor and what it counts in.
+func (t *counting) match() {
+	s := &t.scratch
+	kept := len(s.items) // from a try before
+	for i := range t.asks {
+		ask := &t.asks[i]
+		if i >= kept {
+			s.items = append(s.items, countItem{})
+		}
+		it := &s.items[i]
+		*it = countItem{from: len(s.names), refunded: it.refunded}
+		var m *plan.DescriptorMatch
+		m, s.names = t.Domain.Table.Match(ask.Entries, s.names)
+		t.Items = append(t.Items, Counted{Match: m})
+		switch {
+		case ask.HasOverride && t.Domain.Settings.Overrides && len(ask.Entries) > 0:
+			if m == nil {
+				s.names = t.Domain.Table.AppendCounter(s.names, ask.Entries)
+			}
+			it.account = ask.Override.Override()
+			t.Items[i].Named = ask.Override.Name != ""
+		case m == nil || m.Rule.Limit == nil:
+		case m.Rule.Limit.Unlimited:
+			t.Items[i].Unlimited = true
+		default:
+			it.account = m.Account
+			t.Items[i].Named = m.Rule.Limit.Name != ""
+		}
+		if it.account != "" {
+			s.names = appendAccount(s.names, it.from, it.account)
+		}
+		it.to = len(s.names)
+	}
+}
+
+// longestCounter is how many bytes the name of a counter may have: it is part of a key
+// of etcd, and kept for each counter. Of longer ones it is the beginning, and a hash.
+const longestCounter = 256
+
+// appendAccount completes the name of a counter, which begins at from, by what its limit
+// counts in.
+func appendAccount(names []byte, from int, account string) []byte {
+	if len(names)-from > longestCounter {
+		hash := sha256.Sum256(names[from:])
+		names = append(names[:from+longestCounter-2*sha256.Size-1], '!') // which no name has of its own
+		names = hex.AppendEncode(names, hash[:])
+	}
+	return append(append(names, '#'), account...)
+}
+
+// replace takes out the descriptors whose limits others replace (P4).
+func (t *counting) replace() {
+	for i := range t.Items {
+		m := t.Items[i].Match
+		if m == nil || m.Rule.Limit == nil || len(m.Rule.Limit.Replaces) == 0 {
+			continue
+		}
+		for j := range t.Items {
+			other := t.Items[j].Match
+			if j != i && other != nil && other.Rule.Limit != nil && slices.Contains(m.Rule.Limit.Replaces, other.Rule.Limit.Name) {
+				t.Items[j].Replaced, t.Items[j].Unlimited, t.Items[j].Named = true, false, false
+				t.scratch.items[j].account = ""
+			}
+		}
+	}
+}
+
+// gather finds the counters, in the order of their names, in which they are locked.
+func (t *counting) gather() {
+	s := &t.scratch
+	s.held = s.held[:0]
+	for i := range s.items {
+		if it := &s.items[i]; it.account != "" {
+			s.held = append(s.held, heldCounter{key: t.key(it), item: i})
+		}
+	}
+	if len(s.held) > 1 {
+		slices.SortStableFunc(s.held, func(a, b heldCounter) int { return strings.Compare(a.key, b.key) })
+		s.held = slices.CompactFunc(s.held, func(a, b heldCounter) bool { return a.key == b.key })
+	}
+	room := s.held[:0]
+	for _, h := range s.held {
+		if h.node = t.d.counters.node(h.key, t.at, false); h.node == nil {
+			t.uncounted(h.item)
+			continue
+		}
+		room = append(room, h)
+	}
+	s.held = room
+	for i := range s.items {
+		it := &s.items[i]
+		if it.account == "" {
+			it.held = -1
+			continue
+		}
+		at, found := slices.BinarySearchFunc(s.held, t.key(it), func(h heldCounter, key string) int { return strings.Compare(h.key, key) })
+		if it.held = at; !found {
+			it.held = -1
+		}
+	}
+}
+
+// key returns the name of an item's counter, in the memory of the scratch.
+func (t *counting) key(it *countItem) string {
+	b := t.scratch.names[it.from:it.to]
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}

@@ -19,6 +19,9 @@ type Config struct {
 	// MaxTenants is about how many tenants' buckets are kept: 40,000 unless set
 	// (R31).
 	MaxTenants int
+	// MaxCounters is about how many counters of rate limit descriptors are kept, beside
+	// those: 40,000 unless set.
+	MaxCounters int
 	// Waited is told how long a request waited for a lease. May be nil.
 	Waited func(time.Duration)
 	// Process names this process among all replicas, for ever: 64 random bits.
@@ -30,14 +33,17 @@ type Config struct {
 
 // A Decider decides requests. It is safe for concurrent use.
 type Decider struct {
-	keeper  *quota.Keeper
-	now     func() time.Time
-	waited  func(time.Duration)
-	active  *active
-	current atomic.Pointer[current]
-	stats   *stats
-	process uint64
-	told    func(*Use)
+	keeper *quota.Keeper
+	now    func() time.Time
+	waited func(time.Duration)
+	active *active
+	// counters are those of rate limit descriptors, by the name of the counter and
+	// what its limit counts in. No tenant is among them.
+	counters *active
+	current  atomic.Pointer[current]
+	stats    *stats
+	process  uint64
+	told     func(*Use)
 
 	seals        atomic.Pointer[seals]
 	numbers      numbers
@@ -54,12 +60,15 @@ func New(cfg Config) *Decider {
 	if cfg.MaxTenants <= 0 {
 		cfg.MaxTenants = 40_000
 	}
+	if cfg.MaxCounters <= 0 {
+		cfg.MaxCounters = 40_000
+	}
 	if cfg.Waited == nil {
 		cfg.Waited = func(time.Duration) {}
 	}
 	d := &Decider{
 		keeper: cfg.Keeper, now: cfg.Now, waited: cfg.Waited,
-		active: newActive(cfg.Keeper, cfg.MaxTenants), stats: newStats(),
+		active: newActive(cfg.Keeper, cfg.MaxTenants), counters: newActive(cfg.Keeper, cfg.MaxCounters), stats: newStats(),
 		process: cfg.Process, told: cfg.Used,
 	}
 	d.current.Store(&current{replicas: 1})
@@ -174,8 +183,8 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 		return true, nil, 0
 	}
 	a := attempt{
-		d: d, cost: p, path: path, leaf: leaf, now: now, at: at, minute: minute(now, req.Start),
-		impatient: patience.over, waited: now.Sub(patience.since),
+		d: d, cost: p, path: path, leaf: leaf, moment: moment{now, at, minute(now, req.Start)},
+		leasing: leasing{impatient: patience.over, waited: now.Sub(patience.since)},
 	}
 	dec.check, dec.only = p.check, p.only
 	dec.rule, dec.hits, dec.minute, dec.leaf, dec.replayKey = p.rule, p.hits, a.minute, leaf.tenant, p.replayKey
@@ -276,8 +285,13 @@ func (d *Decider) GiveBack(now time.Time, dec *Decision) {
 
 // undo gives dec's charges back, and tells nobody.
 func (d *Decider) undo(now time.Time, dec *Decision) {
+	dec.charges = d.giveBack(now, dec.charges)
+}
+
+// giveBack gives charges back and returns none, in the same memory.
+func (d *Decider) giveBack(now time.Time, charges []charge) []charge {
 	at := d.keeper.Instant(now)
-	for _, c := range dec.charges {
+	for _, c := range charges {
 		c.node.mu.Lock()
 		if c.purse != nil {
 			c.purse.Refund(at, c.n, c.uncovered)
@@ -286,7 +300,7 @@ func (d *Decider) undo(now time.Time, dec *Decision) {
 		}
 		c.node.mu.Unlock()
 	}
-	dec.charges = dec.charges[:0]
+	return charges[:0]
 }
 
 // Stats returns the counts of decisions and of kept tenants.

@@ -36,6 +36,9 @@ type node struct {
 type slot struct {
 	app   string
 	limit *plan.EffectiveLimit
+	// account names the accounts of a quota, but for their tree and window.
+	account quota.Key
+	counter counterState // of a rate limit descriptor's slot
 
 	bucket ratelimit.Bucket // of a rate
 
@@ -123,7 +126,7 @@ func (n *node) follow(cur *current, now quota.Instant, terms *plan.NodeTerms, ap
 		l := &terms.Limits[i]
 		s := n.slot(app.Name, l)
 		if s == nil || s.limit.Kind != l.Kind {
-			s = &slot{app: app.Name}
+			s = &slot{app: app.Name, account: quota.Key{Tenant: n.tenant, Limit: l.Name}}
 			if l.Kind == plan.Rate {
 				s.bucket = ratelimit.NewBucket(rate(l, cur.replicas), now.Mono)
 			}
@@ -230,7 +233,7 @@ func share(amount, part int64) int64 {
 
 // Calendar returns the rule by which the windows of a quota follow each other.
 func Calendar(l *plan.EffectiveLimit) quota.Calendar {
-	return quota.Calendar{Kind: calendarKind(l.Reset.Kind), Anchor: l.Reset.Anchor, Zone: l.Zone}
+	return quota.Calendar{Kind: calendarKind(l.Reset.Kind), Anchor: l.Reset.Anchor, Zone: l.Zone, Times: l.Reset.Times}
 }
 
 func calendarKind(k plan.ResetKind) quota.CalendarKind {

@@ -157,7 +157,7 @@ func (d *Decider) extend(ctx context.Context, now time.Time, o *openReservation,
 		}
 		a := attempt{
 			d: d, cost: cost{class: o.r.Class, hits: 1, meter: true, check: o.checks, only: o.only}, path: path, leaf: leaf,
-			now: now, at: at, minute: o.minute, extend: units, impatient: patience.over, waited: now.Sub(patience.since),
+			moment: moment{now, at, o.minute}, leasing: leasing{impatient: patience.over, waited: now.Sub(patience.since)}, extend: units,
 		}
 		if a.run(dec) {
 			break

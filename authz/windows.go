@@ -12,54 +12,57 @@ const longestAhead = 30 * time.Second
 
 // purse returns the purse of the window that the request belongs to, which is never
 // reset (Q48). The one of the window before is kept for requests that began in it.
-func (a *attempt) purse(s *step, slot *slot) *quota.Purse {
-	if purse := slot.at(a.minute); purse != nil {
-		purse.SetTerms(a.at, slot.terms) // another app may have its own
-		if !a.now.Before(slot.nextFrom) {
-			a.openNext(s, slot)
+//
+// The caller holds the node's lock; root is that of the tree that the accounts are in.
+func (d *Decider) purse(n *node, slot *slot, root string, m moment) *quota.Purse {
+	if purse := slot.at(m.minute); purse != nil {
+		purse.SetTerms(m.at, slot.terms) // another app may have its own
+		if !m.now.Before(slot.nextFrom) {
+			d.openNext(n, slot, root, m)
 		}
 		return purse
 	}
 	before, next := slot.late, slot.next
 	slot.late, slot.lateWindow = slot.purse, slot.window
-	if next != nil && slot.nextWindow.Holds(a.minute) && !next.Closed() {
+	if next != nil && slot.nextWindow.Holds(m.minute) && !next.Closed() {
 		slot.purse, slot.window = next, slot.nextWindow
 	} else {
-		slot.window = slot.calendar.Window(a.minute)
-		slot.purse = a.open(s, slot, slot.window)
+		slot.window = slot.calendar.Window(m.minute)
+		slot.purse = d.openPurse(n, slot, root, slot.window)
 	}
-	if !slot.nextWindow.Start.After(a.minute) { // it has begun, or nobody asked while it ran
+	if !slot.nextWindow.Start.After(m.minute) { // it has begun, or nobody asked while it ran
 		slot.next, slot.nextWindow = nil, quota.Window{}
 	}
-	slot.nextFrom = beginsAhead(slot.window, s.node.tenant)
-	slot.purse.SetTerms(a.at, slot.terms)
-	s.node.close(before)
-	s.node.close(next)
+	slot.nextFrom = beginsAhead(slot.window, n.tenant)
+	slot.purse.SetTerms(m.at, slot.terms)
+	n.close(before)
+	n.close(next)
 	return slot.purse
 }
 
-func (a *attempt) open(s *step, slot *slot, window quota.Window) *quota.Purse {
-	key := quota.Key{Root: a.path.root(), Tenant: s.node.tenant, Limit: slot.limit.Name, Window: window.ID}
-	p := a.d.keeper.Open(key, window, slot.terms, &s.node.mu)
-	s.node.opened(p)
+func (d *Decider) openPurse(n *node, slot *slot, root string, window quota.Window) *quota.Purse {
+	key := slot.account
+	key.Root, key.Window = root, window.ID
+	p := d.keeper.Open(key, window, slot.terms, &n.mu)
+	n.opened(p)
 	return p
 }
 
 // openNext takes the first lease of the next window a little before it begins, for a
 // limit that is in use: at midnight not all tenants ask at once (P69). Nobody waits
 // for it.
-func (a *attempt) openNext(s *step, slot *slot) {
-	if from := beginsAhead(slot.window, s.node.tenant); a.now.Before(from) {
+func (d *Decider) openNext(n *node, slot *slot, root string, m moment) {
+	if from := beginsAhead(slot.window, n.tenant); m.now.Before(from) {
 		slot.nextFrom = from // it was that of another window
 		return
 	}
 	slot.nextFrom = slot.window.End.Add(longestAhead) // not again
 	next := slot.calendar.Window(slot.window.End)
-	if slot.terms.Counts || !slot.window.Holds(a.minute) || slot.next != nil || slot.lateWindow.ID == next.ID {
+	if slot.terms.Counts || !slot.window.Holds(m.minute) || slot.next != nil || slot.lateWindow.ID == next.ID {
 		return
 	}
-	slot.next, slot.nextWindow = a.open(s, slot, next), next
-	slot.next.SetTerms(a.at, slot.terms)
+	slot.next, slot.nextWindow = d.openPurse(n, slot, root, next), next
+	slot.next.SetTerms(m.at, slot.terms)
 	slot.next.Succeed(slot.purse)
 }
 

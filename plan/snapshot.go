@@ -227,3 +227,10 @@ func (s *Snapshot) RouteByName(app, name string) *Rule {
 	}
 	return e.routes.named[name]
 }
+
+// Void returns the revision that has voided the leases of a name, and the tokens of a
+// descriptor's bucket, by hand; 0: none has.
+func (s *Snapshot) Void(name string) int64 {
+	revision, _ := s.voids.get(s.tenantShard(name), name)
+	return revision
+}

@@ -42,3 +42,6 @@ func (p *Purse) Settled() bool {
 func (p *Purse) unfinished() bool {
 	return p.op != nil || p.wait != nil && p.recall.until == 0 || p.closing && (p.held > 0 || p.used != p.reported)
 }
+
+// Contacted tells whether the store has told what others have used.
+func (p *Purse) Contacted() bool { return p.contacted }

@@ -1,0 +1,95 @@
+package authz
+
+import (
+	"strings"
+
+	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/ratelimit"
+)
+
+// uncounted decides a descriptor for which there is no room while etcd is away (C26).
+func (t *counting) uncounted(i int) {
+	t.d.stats.uncounted.Add(t.asks[i].Hits)
+	if t.Domain.Settings.OnUnavailable == plan.Deny {
+		t.denied = true
+	} else {
+		t.unavailable = true
+	}
+}
+
+// lock locks the counters and makes them follow their limits. If one is out of date
+// nothing is locked.
+func (t *counting) lock() bool {
+	for i := range t.scratch.held {
+		h := &t.scratch.held[i]
+		h.node.mu.Lock()
+		if h.node.dead || h.node.generation > t.cur.generation {
+			t.unlock(i + 1)
+			return false
+		}
+		t.follow(h)
+	}
+	return true
+}
+
+func (t *counting) unlock(n int) {
+	for i := range t.scratch.held[:n] {
+		t.scratch.held[i].node.mu.Unlock()
+	}
+}
+
+// follow makes a counter follow the documents of now.
+func (t *counting) follow(h *heldCounter) {
+	n := h.node
+	if len(n.slots) == 0 {
+		counter, account, _ := strings.Cut(n.tenant, "#")
+		n.slots = []*slot{{account: quota.Key{Tenant: counter, Limit: account}}}
+	}
+	s := n.slots[0]
+	h.slot = s
+	if s.counter.generation == t.cur.generation && s.limit != nil {
+		return
+	}
+	n.generation, n.followed = t.cur.generation, t.at.Mono
+	s.counter.generation = t.cur.generation
+	void := t.cur.snapshot.Void(s.account.Tenant)
+	first, cleared := s.limit == nil, void > s.counter.void
+	if first || cleared || s.counter.domain != t.Domain {
+		s.counter.domain, s.counter.void = t.Domain, void
+		s.limit = t.limitOf(h)
+		if s.limit.Kind == plan.Quota {
+			t.turn(n, s)
+		}
+	}
+	if s.limit.Kind == plan.Rate {
+		r := rate(s.limit, t.cur.replicas)
+		if first || cleared { // cleared by hand: full again (P36)
+			s.bucket = ratelimit.NewBucket(r, t.at.Mono)
+		}
+		s.bucket.SetRate(t.cur.since, r)
+	}
+}
+
+// limitOf returns the limit that a counter has to follow.
+func (t *counting) limitOf(h *heldCounter) *plan.EffectiveLimit {
+	if ask := &t.asks[h.item]; ask.HasOverride && t.Domain.Settings.Overrides {
+		return ask.Override.Effective(&t.Domain.Settings)
+	}
+	return t.Items[h.item].Match.Limit
+}
+
+// turn makes a quota's slot follow its limit.
+func (t *counting) turn(n *node, s *slot) {
+	c := &s.counter
+	s.terms = quotaTerms(&plan.NodeTerms{Guards: c.domain.Guards, Version: max(c.domain.Version, c.void), Void: c.void}, s.limit, c.domain.App)
+	if calendar := Calendar(s.limit); calendar != s.calendar {
+		s.calendar = calendar
+		n.leave(s)
+	}
+	for _, p := range s.purses() {
+		if p != nil {
+			p.SetTerms(t.at, s.terms)
+		}
+	}
+}
