@@ -14,9 +14,10 @@ type cost struct {
 	class  string
 	meter  bool
 	check  bool
-	only   []string    // the units that the request is charged; nil: all (C11)
-	choice plan.Choice // of the caller for on_unavailable, ChoiceUnset: the limit's (A62)
-	dry    bool        // charge nothing
+	only   []string     // the units that the request is charged; nil: all (C11)
+	said   []UnitAmount // in place of what the rule reserves
+	choice plan.Choice  // of the caller for on_unavailable, ChoiceUnset: the limit's (A62)
+	dry    bool         // charge nothing
 
 	// replayKey is what its settlement remembers the request by, if it completes;
 	// zero: it has no idempotency key. replay says that it is remembered: it is
@@ -46,6 +47,7 @@ func (d *Decider) price(snap *plan.Snapshot, app *plan.App, now time.Time, req *
 		p.replay = d.replays.has(app.Name, p.route(), key, now)
 		p.check = p.check && !p.replay
 	}
+	p.said = req.Units
 	p.dry = req.CheckOnly || !p.meter
 	switch choice, _ := req.Extension(unavailableExtension); choice {
 	case "allow":
@@ -97,6 +99,9 @@ func (p *cost) free() bool {
 	case p.only == nil:
 		return false
 	}
+	if slices.ContainsFunc(p.said, func(u UnitAmount) bool { return p.charges(u.Unit) }) {
+		return false
+	}
 	return p.rule == nil || !slices.ContainsFunc(p.rule.Units, func(u plan.Reserve) bool { return p.charges(u.Unit) })
 }
 
@@ -116,6 +121,9 @@ func (p *cost) weight() int64 {
 	if !p.charges(plan.DefaultUnit) {
 		return 0
 	}
+	if n, ok := p.says(plan.DefaultUnit); ok {
+		return n
+	}
 	if p.rule != nil {
 		return times(p.rule.Weight, p.hits)
 	}
@@ -126,6 +134,9 @@ func (p *cost) weight() int64 {
 func (p *cost) units(l *plan.EffectiveLimit) int64 {
 	if !spends(l.Classes, p.class) || !p.charges(l.Unit) {
 		return 0
+	}
+	if n, ok := p.says(l.Unit); ok {
+		return n
 	}
 	weight := int64(1)
 	if l.Unit != plan.DefaultUnit {
@@ -142,6 +153,16 @@ func (p *cost) units(l *plan.EffectiveLimit) int64 {
 		}
 	}
 	return times(weight, p.hits)
+}
+
+// says returns what the request itself says that it reserves of a unit.
+func (p *cost) says(unit string) (n int64, ok bool) {
+	for i := range p.said {
+		if p.said[i].Unit == unit {
+			return p.said[i].Amount, true
+		}
+	}
+	return 0, false
 }
 
 // times multiplies and stays at the largest amount where the product would not fit.

@@ -2,8 +2,6 @@ package authz
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"slices"
 	"strings"
@@ -30,6 +28,7 @@ func (d *Decider) CountDescriptors(ctx context.Context, now time.Time, domain st
 		t.moment = moment{now, d.keeper.Instant(now), minute(now, time.Time{})}
 		t.leasing = leasing{impatient: patience.over, waited: now.Sub(patience.since)}
 		if t.run() {
+			d.stats.rules.count(&t)
 			break
 		}
 		c.again() // the documents or the purses changed: decide anew
@@ -67,13 +66,15 @@ func (s countScratch) reset() countScratch {
 // again forgets what was found out, but not the refunds that were given.
 func (c *Count) again() {
 	items := c.scratch.items
+	c.scratch.items = nil // out of Reset's reach
 	c.Reset()
-	c.scratch.items = items[:cap(items)][:len(items)]
+	c.scratch.items = items
 }
 
 // A countItem is one descriptor of a request that is being counted.
 type countItem struct {
 	account  string // "": nothing is counted
+	override bool   // by a limit of Envoy's, which knows nothing of the rule's flags
 	held     int    // in the scratch's held; -1: nowhere
 	from, to int    // of the counter's name in the scratch's names
 	over     bool   // refused, were it alone
@@ -168,7 +169,8 @@ func (t *counting) match() {
 		m, s.names = t.Domain.Table.Match(ask.Entries, s.names)
 		t.Items = append(t.Items, Counted{Match: m})
 		switch {
-		case ask.HasOverride && t.Domain.Settings.Overrides && len(ask.Entries) > 0:
+		case ask.HasOverride && t.Domain.Settings.Overrides:
+			it.override = true
 			if m == nil {
 				s.names = t.Domain.Table.AppendCounter(s.names, ask.Entries)
 			}
@@ -188,36 +190,44 @@ func (t *counting) match() {
 	}
 }
 
-// longestCounter is how many bytes the name of a counter may have: it is part of a key
-// of etcd, and kept for each counter. Of longer ones it is the beginning, and a hash.
-const longestCounter = 256
-
 // appendAccount completes the name of a counter, which begins at from, by what its limit
 // counts in.
 func appendAccount(names []byte, from int, account string) []byte {
-	if len(names)-from > longestCounter {
-		hash := sha256.Sum256(names[from:])
-		names = append(names[:from+longestCounter-2*sha256.Size-1], '!') // which no name has of its own
-		names = hex.AppendEncode(names, hash[:])
-	}
-	return append(append(names, '#'), account...)
+	return append(append(shorten(names, from), '#'), account...)
 }
 
 // replace takes out the descriptors whose limits others replace (P4).
 func (t *counting) replace() {
 	for i := range t.Items {
-		m := t.Items[i].Match
-		if m == nil || m.Rule.Limit == nil || len(m.Rule.Limit.Replaces) == 0 {
+		l := t.ruleLimit(i)
+		if l == nil || len(l.Replaces) == 0 {
 			continue
 		}
 		for j := range t.Items {
-			other := t.Items[j].Match
-			if j != i && other != nil && other.Rule.Limit != nil && slices.Contains(m.Rule.Limit.Replaces, other.Rule.Limit.Name) {
-				t.Items[j].Replaced, t.Items[j].Unlimited, t.Items[j].Named = true, false, false
+			other := t.ruleLimit(j)
+			if j != i && other != nil && !other.Unlimited && slices.Contains(l.Replaces, other.Name) {
+				t.Items[j].Replaced, t.Items[j].Named = true, false
 				t.scratch.items[j].account = ""
 			}
 		}
 	}
+}
+
+// ruleLimit returns the limit of the rule by which a descriptor is counted; nil if there
+// is none, or Envoy has sent one along.
+func (t *counting) ruleLimit(i int) *plan.DescriptorLimit {
+	if rule := t.rule(i); rule != nil {
+		return rule.Limit
+	}
+	return nil
+}
+
+// rule returns the rule by which a descriptor is counted, or nil.
+func (t *counting) rule(i int) *plan.DescriptorRule {
+	if m := t.Items[i].Match; m != nil && !t.scratch.items[i].override {
+		return m.Rule
+	}
+	return nil
 }
 
 // gather finds the counters, in the order of their names, in which they are locked.

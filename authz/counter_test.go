@@ -529,3 +529,87 @@ func TestCount_C022_NotATenant(t *testing.T) {
 		k.wantCount("quota_exceeded OVER:0", "a=1")
 	})
 }
+
+// P2: the switch for everything, flipped while requests are decided. Run with the race
+// detector.
+func TestSetShadowMode_P2_C126_UnderLoad(t *testing.T) {
+	t.Parallel()
+	docs := app("defaults: {plan: p}\n") + planDoc("p", "per_minute: {kind: rate, amount: 1, window: 1m}\n") + "\n---\n" + edge("", limited("a", "hour", 1), limited("b", "minute", 1))
+	k := newDesk(t, docs)
+	requests := func(want bool) {
+		for range 20 {
+			c, dec := k.count("a=1", "b=1"), k.ask(from("t"))
+			if want && (c.Refused() || !dec.Outcome.Admits()) {
+				t.Errorf("refused in shadow mode: %s, %s", counted(c), dec.Outcome.Word())
+			}
+		}
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() { requests(false) })
+	}
+	for i := range 100 {
+		k.d.SetShadowMode(i%2 == 0)
+	}
+	all.Wait()
+	k.d.SetShadowMode(true)
+	requests(true)
+	if c := k.count("a=1", "b=1"); !c.Items[0].Shadowed || !c.Items[1].Shadowed {
+		t.Errorf("not told as shadowed: %s", counted(c))
+	}
+	k.d.SetShadowMode(false)
+	if c, dec := k.count("a=1", "b=1"), k.ask(from("t")); !c.Refused() || dec.Outcome.Admits() {
+		t.Errorf("after the switch: %s, %s", counted(c), dec.Outcome.Word())
+	}
+}
+
+// A refund beside a limit that waits for a lease is given once, though the request is
+// decided anew after the wait.
+func TestCount_P13_RefundsOnceBesideAWait(t *testing.T) {
+	inBubble(t, edge("", limited("a", "week", 10), limited("b", "minute", 10)), func(_ *testing.T, k *desk) {
+		k.count("a=1 x3", "b=1 x9")
+		k.wantCount("allowed OK:9 OK:2 OK:9", "a=2", "b=1 -1", "a=3")
+		k.wantCount("allowed OK:8 OK:9", "a=1 -1", "a=4")
+	})
+}
+
+// P14: an override stands alone: the flags of the rule it takes the place of do not hold.
+func TestCount_P14_P1_P4_P5_OverridesDropTheRule(t *testing.T) {
+	inBubble(t, edge("",
+		"{key: a, shadow_mode: true, rate_limit: {name: a, unit: minute, requests_per_unit: 9}}",
+		"{key: b, rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: a}]}}",
+		"{key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 9}}"), func(_ *testing.T, k *desk) {
+		k.wantCount("allowed OK:0 OK:8", "a=1 of 1/minute", "b=1")
+		k.wantCount("rate_limited OVER:0 OK:8", "a=1 of 1/minute", "b=1")
+		k.wantCount("allowed OK:0 OK:8", "q=1 of 1/minute", "q=1")
+		k.wantCount("rate_limited OVER:0 OK:8", "q=1 of 1/minute", "q=1")
+		k.wantCount("allowed OK:1", "of 2/minute") // without entries: one counter of the domain
+		k.wantCount("allowed OK:0", "of 2/minute")
+	})
+}
+
+// C126: a quota rule in shadow mode is one that always has room.
+func TestCount_P5_P1_C126_ShadowedQuotaRule(t *testing.T) {
+	inBubble(t, edge("",
+		"{key: a, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}",
+		"{key: b, quota_mode: true, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}"), func(_ *testing.T, k *desk) {
+		k.count("a=1", "b=1")
+		k.wantCount("allowed OK:0 shadow:0", "a=1", "b=1")
+		k.wantCount("rate_limited OVER:0", "a=1")
+		k.wantCount("allowed shadow:0", "b=1")
+	})
+}
+
+// A look after a take of the same request finds what that leaves.
+func TestCount_P13_LooksAfterATake(t *testing.T) {
+	for _, unit := range []string{"minute", "hour"} {
+		t.Run(unit, func(t *testing.T) {
+			inBubble(t, edge("", limited("a", unit, 2)), func(_ *testing.T, k *desk) {
+				if got := counted(k.count("a=1 x2", "a=1 x0")); !strings.HasSuffix(got, " OK:2 OVER:2") {
+					k.t.Errorf("%s", got)
+				}
+				k.wantCount("allowed OK:1 OK:1", "a=1", "a=1 x0")
+			})
+		})
+	}
+}

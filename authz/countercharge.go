@@ -68,6 +68,8 @@ func (t *counting) fits(it *countItem, h *heldCounter, n int64) bool {
 	switch {
 	case s.limit.Kind == plan.Rate:
 		return s.bucket.Has(t.at.Mono, h.taken+max(n, 1))
+	case n == 0 && h.taken > 0:
+		return !t.purse(it).Lacks(t.at, h.taken+1)
 	case n == 0:
 		return s.anyLeft(t.moment)
 	}
@@ -96,12 +98,13 @@ func (t *counting) judge() {
 	for i := range t.scratch.items {
 		it := &t.scratch.items[i]
 		switch {
-		case it.held < 0 || t.asks[i].Refund || t.shadows(i):
+		case it.held < 0 || t.asks[i].Refund:
 		case t.quotaMode(i):
 			quotas++
-			if it.over {
+			if it.over && !t.shadows(i) {
 				full++
 			}
+		case t.shadows(i):
 		default:
 			strict = strict || it.over
 		}
@@ -111,13 +114,13 @@ func (t *counting) judge() {
 }
 
 func (t *counting) shadows(i int) bool {
-	m := t.Items[i].Match
-	return t.Domain.Settings.ShadowMode || m != nil && m.Rule.Shadow
+	rule := t.rule(i)
+	return t.cur.shadow || t.Domain.Settings.ShadowMode || rule != nil && rule.Shadow
 }
 
 func (t *counting) quotaMode(i int) bool {
-	m := t.Items[i].Match
-	return m != nil && m.Rule.QuotaMode
+	rule := t.rule(i)
+	return rule != nil && rule.QuotaMode
 }
 
 // settle charges everything, if nothing refuses, and notes how every limit is then.

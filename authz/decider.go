@@ -22,6 +22,9 @@ type Config struct {
 	// MaxCounters is about how many counters of rate limit descriptors are kept, beside
 	// those: 40,000 unless set.
 	MaxCounters int
+	// MaxRuleSeries is how many rules of rate limit domains are counted by name, at most:
+	// 10,000 unless set (P6, case C027). See Stats.Rules.
+	MaxRuleSeries int
 	// Waited is told how long a request waited for a lease. May be nil.
 	Waited func(time.Duration)
 	// Process names this process among all replicas, for ever: 64 random bits.
@@ -68,7 +71,7 @@ func New(cfg Config) *Decider {
 	}
 	d := &Decider{
 		keeper: cfg.Keeper, now: cfg.Now, waited: cfg.Waited,
-		active: newActive(cfg.Keeper, cfg.MaxTenants), counters: newActive(cfg.Keeper, cfg.MaxCounters), stats: newStats(),
+		active: newActive(cfg.Keeper, cfg.MaxTenants), counters: newActive(cfg.Keeper, cfg.MaxCounters), stats: newStats(cfg.MaxRuleSeries),
 		process: cfg.Process, told: cfg.Used,
 	}
 	d.current.Store(&current{replicas: 1})
@@ -89,6 +92,13 @@ func (d *Decider) SetReplicas(n int) {
 		c.replicas = max(1, n)
 		c.shares++
 	})
+}
+
+// SetShadowMode makes every request from now on, if on, be admitted whatever limits
+// there are: what they take is counted all the same (P2). Who is refused for who it is
+// stays refused. It may be switched while requests are decided (case C126).
+func (d *Decider) SetShadowMode(on bool) {
+	d.replace(func(c *current) { c.shadow = on })
 }
 
 func (d *Decider) replace(change func(*current)) {
@@ -162,6 +172,7 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 		return true, nil, 0
 	}
 	p := d.price(cur.snapshot, app, now, req, &caller)
+	p.check = p.check && !cur.shadow
 	if p.rule != nil {
 		dec.Route = p.rule.Name
 	}
@@ -215,6 +226,16 @@ func findApp(s *plan.Snapshot, req *Request) *plan.App {
 		return app
 	}
 	return s.SoleApp()
+}
+
+// Domain returns what a rate limit domain has: the app that is bound to it and rules of
+// its own; nil for what it has not.
+func (d *Decider) Domain(name string) (*plan.App, *plan.Domain) {
+	s := d.current.Load().snapshot
+	if s == nil {
+		return nil, nil
+	}
+	return s.AppByDomain(name), s.Domain(name)
 }
 
 // refusesUnknown answers for a tenant that nobody declared, that no default plan
@@ -307,6 +328,7 @@ func (d *Decider) giveBack(now time.Time, charges []charge) []charge {
 func (d *Decider) Stats() Stats {
 	s := d.stats.read()
 	s.Tenants, s.Evicted = d.active.count.Load(), d.active.drops.Load()
+	s.Counters, s.EvictedCounters = d.counters.count.Load(), d.counters.drops.Load()
 	s.Sealed = int64(d.numbers.last.Load()) //nolint:gosec // nobody counts so far
 	s.Unsettled, s.Missing = d.numbers.open()
 	return s

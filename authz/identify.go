@@ -67,6 +67,7 @@ func (d *Decider) verify(snap *plan.Snapshot, app *plan.App, now time.Time, req 
 	var c caller
 	if req.Tenant != "" {
 		c.tenant = req.Tenant
+		c.class = classNamed(app, req.Class)
 	} else if !d.present(snap, app, now, req, dec, &c) {
 		return c, false
 	}

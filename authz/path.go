@@ -15,6 +15,7 @@ type current struct {
 	replicas   int
 	shares     uint64 // rises when replicas changes
 	since      int64  // monotonic time from which it holds
+	shadow     bool   // nobody is refused (P2)
 }
 
 // A path is what a tenant's requests are charged to. It is built once and used

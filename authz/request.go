@@ -31,14 +31,26 @@ type Request struct {
 	Tenant string
 	// Route is a rule's name, for callers that say it themselves.
 	Route string
+	// Class is the name of one of the app's classes, for callers that say it themselves;
+	// one that the app does not have counts as none.
+	Class string
 	// Hits multiplies what the route costs; 0 counts as 1.
 	Hits int64
+	// Units are what the request reserves in place of what its route says, whatever
+	// Hits is. No unit is there twice.
+	Units []UnitAmount
 	// CheckOnly charges nothing and opens nothing: the answer tells whether
 	// anything at all is left (case C046).
 	CheckOnly bool
 
 	claim [8]string // where the path of a claim is put together without allocating
 	noted uint64    // what of the request is in the counts already, see notedRoute
+}
+
+// A UnitAmount is an amount of a unit: from 0 to [plan.MaxAmount].
+type UnitAmount struct {
+	Unit   string
+	Amount int64
 }
 
 // A Field is a name and its value.

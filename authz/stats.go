@@ -13,6 +13,9 @@ type Stats struct {
 	Refusals  map[RefusalKey]int64
 	Tenants   int64 // kept now
 	Evicted   int64
+	// Counters are those of rate limit descriptors that are kept now.
+	Counters, EvictedCounters int64
+
 	Uncounted int64 // requests decided by on_unavailable and not counted, for lack of room (C26)
 
 	OnBehalfRejected map[OnBehalfKey]int64 // signed headers whose token did not hold (C10)
@@ -25,6 +28,10 @@ type Stats struct {
 	Unsealed  int64             // admitted requests that can never be settled, for lack of a key
 	BadUnits  int64             // numbers of used units that were none
 	AboveMax  int64             // requests that used more than their route's max
+
+	Rules             []RuleStat // of rate limit domains, those with hits
+	RuleSeries        int64      // places that series of rules take up, of Config.MaxRuleSeries
+	RuleSeriesDropped int64      // hits counted under OtherRules for lack of room
 }
 
 // A RefusalKey tells which limit refused.
@@ -38,6 +45,8 @@ type stats struct {
 	apps      sync.Map // name to *appCounts; read by every request
 	uncounted atomic.Int64
 
+	rules *ruleStats
+
 	unsealed, badUnits, aboveMax atomic.Int64
 	settled                      SettledTally
 
@@ -47,8 +56,9 @@ type stats struct {
 	unknown  map[string]int64 // routes
 }
 
-func newStats() *stats {
+func newStats(maxRuleSeries int) *stats {
 	return &stats{
+		rules:    newRuleStats(maxRuleSeries),
 		refusals: make(map[RefusalKey]int64), onBehalf: make(map[OnBehalfKey]int64), unknown: make(map[string]int64),
 	}
 }
@@ -118,5 +128,6 @@ func (s *stats) read() Stats {
 	for k, n := range s.refusals {
 		out.Refusals[k] = n
 	}
+	s.rules.read(&out)
 	return out
 }
