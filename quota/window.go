@@ -1,6 +1,9 @@
 package quota
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // A CalendarKind is a way to cut time into windows.
 type CalendarKind int
@@ -45,16 +48,25 @@ func (k CalendarKind) String() string {
 // with one local hour and one UTC offset: an hour that the clock repeats is two
 // windows, and a change amid an hour cuts it.
 //
+// Windows of several units, see Times, are counted by the local clock from 1970: days
+// from January 1, hours from its midnight, weeks from the Monday before it, months and
+// billing months from January. They start as a day does, at the first instant at which
+// the local clock shows their beginning or later. So windows of as many hours as divide a
+// day begin anew at midnight; a change of the clock makes one of them longer or shorter
+// and cuts none, as it may cut a single hour.
+//
 // The time zone of the host has no effect.
 type Calendar struct {
 	Kind   CalendarKind
 	Anchor int            // of Billing: the day, 1 to 31; a shorter month starts on its last day
 	Zone   *time.Location // nil: UTC
+	Times  int            // how many units a window lasts, up to a million; 0 and less is 1
 }
 
 // A Window is one run of a quota, from Start until just before End.
 type Window struct {
-	// ID tells this window from every other of its kind. It holds no slash.
+	// ID tells this window from every other of its kind, and of as many units. It
+	// holds no slash.
 	ID         string
 	Start, End time.Time // in UTC
 }
@@ -68,23 +80,31 @@ func (c Calendar) Window(at time.Time) Window {
 		zone = time.UTC
 	}
 	sec := at.Unix()
-	var start, end int64
-	if c.Kind == Hour {
-		start, end = hour(zone, sec)
-	} else {
-		start, end = c.dates(zone, sec)
+	if c.Kind == Hour && c.Times <= 1 {
+		start, end := hour(zone, sec)
+		return newWindow(c.Kind.String(), start, end)
+	}
+	start, end := c.clocked(zone, sec)
+	if c.Times > 1 { // no name of a kind ends with a digit
+		return newWindow(c.Kind.String()+strconv.Itoa(c.Times), start, end)
 	}
 	return newWindow(c.Kind.String(), start, end)
 }
 
+// How the start of a window is written in its id.
+const (
+	minuteLayout = "2006-01-02T15:04Z07:00"
+	secondLayout = "2006-01-02T15:04:05Z07:00"
+)
+
 // newWindow returns the window of two instants in Unix seconds.
 func newWindow(kind string, start, end int64) Window {
 	w := Window{Start: time.Unix(start, 0).UTC(), End: time.Unix(end, 0).UTC()}
-	layout := "@2006-01-02T15:04Z07:00"
+	layout := minuteLayout
 	if w.Start.Second() != 0 { // a zone of old, with an offset of odd seconds
-		layout = "@2006-01-02T15:04:05Z07:00"
+		layout = secondLayout
 	}
-	w.ID = kind + w.Start.Format(layout)
+	w.ID = kind + "@" + w.Start.Format(layout)
 	return w
 }
 
@@ -106,16 +126,17 @@ func EndOfMinute(t time.Time) time.Time {
 	return t.Truncate(time.Minute).Add(time.Minute)
 }
 
-// dates returns the window around sec of a calendar that is made of whole dates.
+// clocked returns the window around sec of a calendar whose windows begin when the local
+// clock shows a certain time.
 //
-// Local dates are handled as instants of UTC, whose clock never changes.
-func (c Calendar) dates(zone *time.Location, sec int64) (start, end int64) {
+// Local times are handled as instants of UTC, whose clock never changes.
+func (c Calendar) clocked(zone *time.Location, sec int64) (start, end int64) {
 	first := c.first(time.Unix(sec+offset(zone, sec), 0).UTC())
 	start = reached(zone, first.Unix())
 	for {
-		next := c.next(first)
+		next := c.plus(first, max(1, c.Times))
 		end = reached(zone, next.Unix())
-		// Mostly so at once. Not where the clock went back out of a date that
+		// Mostly so at once. Not where the clock went back out of a window that
 		// had started before sec, or on the way over skipped ones.
 		if sec < end {
 			return start, end
@@ -124,10 +145,21 @@ func (c Calendar) dates(zone *time.Location, sec int64) (start, end int64) {
 	}
 }
 
-// first returns the first date of the window that the local time is in.
+// first returns the beginning of the window that the local time is in.
 func (c Calendar) first(local time.Time) time.Time {
+	first := c.unit(local)
+	if c.Times > 1 {
+		first = c.plus(first, -int(mod(c.number(first), int64(c.Times))))
+	}
+	return first
+}
+
+// unit returns the beginning of the unit that the local time is in.
+func (c Calendar) unit(local time.Time) time.Time {
 	y, m, d := local.Date()
 	switch c.Kind {
+	case Hour:
+		return local.Truncate(time.Hour)
 	case Day:
 		return date(y, m, d)
 	case Week:
@@ -142,26 +174,45 @@ func (c Calendar) first(local time.Time) time.Time {
 			return first
 		}
 		return c.anchor(y, m-1)
-	case Hour: // is not made of dates
 	}
 	panic("quota: Window of a Calendar without a kind")
 }
 
-// next returns the first date of the window after the one that starts at first.
-func (c Calendar) next(first time.Time) time.Time {
+// number counts units from 1970 on; that which begins at first.
+func (c Calendar) number(first time.Time) int64 {
+	const hour, day, thursday = 3600, 24 * 3600, 3 // after the Monday of that week
+	y, m, _ := first.Date()
+	switch c.Kind {
+	case Hour:
+		return first.Unix() / hour
+	case Day:
+		return first.Unix() / day
+	case Week:
+		return (first.Unix()/day + thursday) / 7
+	case Month, Billing:
+		return int64(y-1970)*12 + int64(m-time.January)
+	case Year:
+		return int64(y - 1970)
+	}
+	panic("quota: Window of a Calendar without a kind")
+}
+
+// plus returns the beginning of the unit that is n after the one that begins at first.
+func (c Calendar) plus(first time.Time, n int) time.Time {
 	y, m, d := first.Date()
 	switch c.Kind {
+	case Hour:
+		return time.Unix(first.Unix()+3600*int64(n), 0).UTC()
 	case Day:
-		return date(y, m, d+1)
+		return date(y, m, d+n)
 	case Week:
-		return date(y, m, d+7)
+		return date(y, m, d+7*n)
 	case Month:
-		return date(y, m+1, 1)
+		return date(y, m+time.Month(n), 1)
 	case Year:
-		return date(y+1, time.January, 1)
+		return date(y+n, time.January, 1)
 	case Billing:
-		return c.anchor(y, m+1)
-	case Hour: // is not made of dates
+		return c.anchor(y, m+time.Month(n))
 	}
 	panic("quota: Window of a Calendar without a kind")
 }

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/quota"
 )
 
@@ -27,8 +28,9 @@ const (
 )
 
 // A Sweeper settles accounts that nobody touches: it folds holders that are not
-// liable any more and so returns what they held (A33, C101). It also removes recalls
-// that everybody has heard. Every replica runs one; whoever moves the sweep key does
+// liable any more and so returns what they held (A33, C101). It removes accounts of rate
+// limit descriptors whose windows are long over, which no bill needs: there is one for
+// each value that anybody sends. It also removes recalls that everybody has heard. Every replica runs one; whoever moves the sweep key does
 // the work of that minute, and two that work at once do no harm, for each write
 // compares what it was computed from. Fields are set before Run and not changed after.
 type Sweeper struct {
@@ -39,6 +41,9 @@ type Sweeper struct {
 	// Incarnation tells who sweeps, for people: [Members.Incarnation].
 	Incarnation func() string
 	Log         zerolog.Logger
+	// Now is the wall clock, by which windows are over: time.Now if not set. A clock that
+	// is hours ahead removes what is used of windows that still run and nobody uses.
+	Now func() time.Time
 	// Every is the time between two sweeps, 1 min if not set; Shards how many of
 	// the 256 shards are swept at a time, 8 if not set.
 	Every  time.Duration
@@ -46,13 +51,14 @@ type Sweeper struct {
 
 	known int64 // revision of the sweep key at the last look; -1: not looked yet
 
-	sweeps, accounts, holders, units, recalls, failed atomic.Int64
+	sweeps, accounts, holders, units, ended, recalls, failed atomic.Int64
 }
 
 // NewSweeper returns a sweeper of an etcd.
 func NewSweeper(kv Doer, liable func(incarnation string) bool, incarnation func() string) *Sweeper {
 	return &Sweeper{
 		kv: kv, Liable: liable, Incarnation: incarnation, Log: zerolog.Nop(),
+		Now:   time.Now, //nolint:forbidigo // the edge, for those who set no other
 		Every: sweepEvery, Shards: shardsAtOnce, known: -1,
 	}
 }
@@ -63,6 +69,7 @@ type SweepStats struct {
 	Accounts int64 // looked at
 	Holders  int64 // folded
 	Units    int64 // returned to their accounts
+	Ended    int64 // accounts of windows long over, removed
 	Recalls  int64 // removed
 	Failed   int64 // turns that etcd did not let come to an end
 }
@@ -71,7 +78,7 @@ type SweepStats struct {
 func (s *Sweeper) Stats() SweepStats {
 	return SweepStats{
 		Sweeps: s.sweeps.Load(), Accounts: s.accounts.Load(), Holders: s.holders.Load(),
-		Units: s.units.Load(), Recalls: s.recalls.Load(), Failed: s.failed.Load(),
+		Units: s.units.Load(), Ended: s.ended.Load(), Recalls: s.recalls.Load(), Failed: s.failed.Load(),
 	}
 }
 
@@ -168,7 +175,9 @@ func (s *Sweeper) shard(ctx context.Context, n int) error {
 	_, err := scanPages(ctx, s.kv, prefixSpan(prefix), 0, func(kvs []*mvccpb.KeyValue) {
 		s.accounts.Add(int64(len(kvs)))
 		for _, kv := range kvs {
-			if w, ok := s.settled(kv); ok {
+			if w, ok := s.over(kv); ok {
+				found = append(found, w)
+			} else if w, ok := s.settled(kv); ok {
 				found = append(found, w)
 			}
 		}
@@ -177,14 +186,40 @@ func (s *Sweeper) shard(ctx context.Context, n int) error {
 		return err
 	}
 	done, err := s.commit(ctx, found)
+	settled := 0
 	for _, w := range done {
+		if w.ended {
+			s.ended.Add(1)
+			continue
+		}
+		settled++
 		s.holders.Add(int64(len(w.gone)))
 		s.units.Add(w.units)
 	}
-	if len(done) > 0 {
-		s.Log.Info().Str("prefix", prefix).Int("accounts", len(done)).Msg("settled accounts of replicas that are gone")
+	if settled > 0 {
+		s.Log.Info().Str("prefix", prefix).Int("accounts", settled).Msg("settled accounts of replicas that are gone")
 	}
 	return err
+}
+
+// keptAfterEnd is for how long an account of descriptors is kept after its window: longer
+// than anybody spends from its leases, and than clocks differ.
+const keptAfterEnd = 2 * time.Hour
+
+// over returns how to remove an account of descriptors whose window is long over; false
+// for any other.
+func (s *Sweeper) over(kv *mvccpb.KeyValue) (swap, bool) {
+	key, ok := ParseAccountKey(string(kv.Key))
+	if !ok {
+		return swap{}, false
+	}
+	if _, ok := plan.ParseAccount(key.Limit); !ok {
+		return swap{}, false
+	}
+	if end, ok := quota.LatestEnd(key.Window); !ok || s.Now().Sub(end) < keptAfterEnd {
+		return swap{}, false
+	}
+	return swap{key: string(kv.Key), revision: kv.ModRevision, op: clientv3.OpDelete(string(kv.Key)), size: len(kv.Key), ended: true}, true
 }
 
 // settled returns what to write in the place of an account; false if it has no

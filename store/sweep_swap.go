@@ -25,6 +25,7 @@ type swap struct {
 	size     int // of op, in bytes
 	gone     []string
 	units    int64 // that it returns
+	ended    bool  // it removes the key
 }
 
 // commit makes swaps, many in one plain transaction, and returns those that it

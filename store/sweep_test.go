@@ -396,3 +396,48 @@ func TestSweep_A33_EveryShardHasItsTurn(t *testing.T) {
 		}
 	})
 }
+
+// Accounts of descriptors whose windows are long over are removed, whoever is liable;
+// those of running windows and of tenants stay (P36).
+func TestSweep_C027_RemovesCountersOfWindowsLongOver(t *testing.T) {
+	t.Parallel()
+	c := ownServer(t).Client()
+	now := time.Now()
+	window := func(kind quota.CalendarKind, at time.Time) string { return quota.Calendar{Kind: kind}.Window(at).ID }
+	counter := func(limit, window string) quota.Key {
+		return quota.Key{Root: "edge?ip=1", Tenant: "edge?ip=1", Limit: limit, Window: window}
+	}
+	over := []quota.Key{
+		counter("ratelimit:per_hour", window(quota.Hour, now.Add(-4*time.Hour))),
+		counter("ratelimit:per_hour=5", window(quota.Hour, now.Add(-4*time.Hour))),
+		counter("ratelimit:per_day", window(quota.Day, now.AddDate(0, 0, -4))),
+	}
+	stay := []quota.Key{
+		counter("ratelimit:per_hour", window(quota.Hour, now)),
+		counter("ratelimit:per_hour", window(quota.Hour, now.Add(-90*time.Minute))),
+		counter("ratelimit:per_month", window(quota.Month, now)),
+		counter("ratelimit:per_fortnight", window(quota.Hour, now.Add(-40*time.Hour))),
+		counter("ratelimit:per_hour", "hour"),
+		{Root: "org:a", Tenant: "org:a", Limit: "hourly", Window: window(quota.Hour, now.Add(-40*time.Hour))},
+	}
+	for _, k := range append(over, stay...) {
+		storeAccount(t, c, k, quota.Account{Base: 7, Holders: []quota.Holder{{ID: "a", Seq: 1, Used: 3, Leases: []quota.Lease{{ID: 1, Units: 2}}}}})
+	}
+	put(t, c, store.LiableKey("a"), "")
+	s, stop := startSweeper(t, c, "me", "a")
+	sweptTwice(t, s)
+	stop()
+	for _, k := range over {
+		if a := readAccount(t, c, k); a.Used() != 0 {
+			t.Errorf("%s is still there", store.AccountKey(k))
+		}
+	}
+	for _, k := range stay {
+		if a := readAccount(t, c, k); a.Used() != 10 || a.Leased() != 2 {
+			t.Errorf("%s is changed: %+v", store.AccountKey(k), a)
+		}
+	}
+	if n := s.Stats().Ended; n != int64(len(over)) {
+		t.Errorf("counts %d removed, want %d", n, len(over))
+	}
+}
