@@ -56,7 +56,7 @@ type reply struct {
 
 // run plays the steps in order; the first that is not as promised ends it.
 func (p *play) run(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{p.allowed, p.rateLimited, p.badKey, p.quotaExceeded, p.raise, p.failed} {
+	for _, step := range []func(context.Context) error{p.allowed, p.rateLimited, p.badKey, p.quotaExceeded, p.raise, p.failed, p.descriptors} {
 		if err := step(ctx); err != nil {
 			return errors.Join(err, p.out.err)
 		}
@@ -211,15 +211,20 @@ func (p *play) send(ctx context.Context, key string) (*reply, error) {
 }
 
 func (p *play) sendTo(ctx context.Context, path, key string) (*reply, error) {
+	return p.get(ctx, p.proxy.Listener("ingress")+path, "X-Api-Key", key)
+}
+
+// get sends one request with a header.
+func (p *play) get(ctx context.Context, target, header, value string) (*reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.proxy.Listener("ingress")+path, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+target, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
 	p.n++
 	id := strconv.Itoa(p.n)
-	req.Header.Set("X-Api-Key", key)
+	req.Header.Set(header, value)
 	req.Header.Set(rig.TestID, id)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

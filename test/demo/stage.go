@@ -23,6 +23,7 @@ type stage struct {
 	mete     *rig.Mete
 	upstream *rig.Upstream
 	proxy    *envoy.Process
+	edge     *envoy.Process // asks by the rate limit filter alone
 	key      string // of org:acme
 }
 
@@ -67,7 +68,7 @@ func (s *stage) up(ctx context.Context) error {
 	if s.upstream, err = rig.StartUpstream(ctx); err != nil {
 		return err
 	}
-	if err := s.startEnvoy(ctx); err != nil {
+	if s.proxy, err = s.startEnvoy(ctx, "envoy.yaml", 9901, 10000); err != nil {
 		return err
 	}
 	if _, err := s.metectl(ctx, "apply", "-f", s.quickstart("")); err != nil {
@@ -85,27 +86,28 @@ func (s *stage) up(ctx context.Context) error {
 	return nil
 }
 
-// startEnvoy runs the example's Envoy on free ports.
-func (s *stage) startEnvoy(ctx context.Context) error {
-	example, err := os.ReadFile(filepath.Join(s.root, "examples", "envoy", "envoy.yaml"))
+// startEnvoy runs an example's Envoy on free ports in place of its own two.
+func (s *stage) startEnvoy(ctx context.Context, file string, admin, listener int) (*envoy.Process, error) {
+	example, err := os.ReadFile(filepath.Join(s.root, "examples", "envoy", file))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	config, err := envoy.Ports(string(example), map[int]int{
-		9901: 0, 10000: 0, 9001: rig.Port(s.mete.GRPC), 8000: rig.Port(s.upstream.Address),
+		admin: 0, listener: 0, 9001: rig.Port(s.mete.GRPC), 8000: rig.Port(s.upstream.Address),
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.proxy, err = envoy.Start(ctx, s.envoy, config)
-	return err
+	return envoy.Start(ctx, s.envoy, config)
 }
 
 // down stops whatever runs, Envoy first: nobody then asks a mete that is gone.
 func (s *stage) down() error {
 	var errs []error
-	if s.proxy != nil {
-		errs = append(errs, s.proxy.Stop())
+	for _, p := range []*envoy.Process{s.edge, s.proxy} {
+		if p != nil {
+			errs = append(errs, p.Stop())
+		}
 	}
 	if s.upstream != nil {
 		errs = append(errs, s.upstream.Stop())
