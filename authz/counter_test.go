@@ -600,16 +600,47 @@ func TestCount_P5_P1_C126_ShadowedQuotaRule(t *testing.T) {
 	})
 }
 
-// A look after a take of the same request finds what that leaves.
-func TestCount_P13_LooksAfterATake(t *testing.T) {
+// A look tells what was left before its request, whatever else the request takes, in
+// whatever order.
+func TestCount_P13_LooksBesideATake(t *testing.T) {
 	for _, unit := range []string{"minute", "hour"} {
 		t.Run(unit, func(t *testing.T) {
 			inBubble(t, edge("", limited("a", unit, 2)), func(_ *testing.T, k *desk) {
-				if got := counted(k.count("a=1 x2", "a=1 x0")); !strings.HasSuffix(got, " OK:2 OVER:2") {
-					k.t.Errorf("%s", got)
+				if got := counted(k.count("a=1 x9", "a=1 x0")); !strings.HasSuffix(got, " OVER:2 OK:2") {
+					k.t.Errorf("9 of 2 and a look: %s", got)
 				}
-				k.wantCount("allowed OK:1 OK:1", "a=1", "a=1 x0")
+				k.wantCount("allowed OK:0 OK:0", "a=1 x2", "a=1 x0")
+				if got := counted(k.count("a=1 x0", "b=1")); !strings.HasSuffix(got, " OVER:0 OK") {
+					k.t.Errorf("a look at nothing: %s", got)
+				}
 			})
 		})
 	}
+}
+
+// What was charged past the amount is given back first, and nothing of it can be spent.
+func TestCount_P13_RefundsOfRefusedHits(t *testing.T) {
+	inBubble(t, edge("refused_hits: charged", limited("a", "hour", 2)), func(_ *testing.T, k *desk) {
+		k.wantCount("allowed OK:1", "a=1")
+		if c := k.count("a=1 x5"); !c.Refused() {
+			k.t.Errorf("5 of 1: %s", counted(c))
+		}
+		k.wantCount("allowed OK:0", "a=1 -3") // 3 of 2 are used
+		k.wantCount("quota_exceeded OVER:0", "a=1 x0")
+		if c := k.count("a=1"); !c.Refused() { // counted: 4 of 2
+			k.t.Errorf("1 of nothing: %s", counted(c))
+		}
+		k.wantCount("allowed OK:1", "a=1 -3")
+		k.wantCount("allowed OK:0", "a=1")
+	})
+}
+
+// In a refused request each quota tells whether it would refuse, too, though nobody asks
+// etcd for a lease any more.
+func TestCount_P13_StatusesOfTheRefused(t *testing.T) {
+	inBubble(t, edge("", limited("ip", "minute", 1), limited("org", "year", 12)), func(_ *testing.T, k *desk) {
+		k.count("ip=1", "org=a x12")
+		time.Sleep(15 * time.Second) // the refusal is not remembered any more, if there was one
+		k.wantCount("quota_exceeded OVER:0 OVER:0", "ip=1", "org=a")
+	})
 }

@@ -29,7 +29,8 @@ func (t *counting) refund() {
 			continue
 		}
 		if n = min(n, purse.Used()); n > 0 {
-			purse.Refund(t.at, n, 0)
+			// What is used past the amount goes first: no lease has covered that.
+			purse.Refund(t.at, n, min(n, max(0, purse.Used()-s.limit.Amount)))
 		}
 		it.refunded = true
 	}
@@ -62,14 +63,14 @@ func (t *counting) examine() {
 }
 
 // fits tells whether a counter has room for n more than the descriptors before have
-// taken, or, if n is 0, for anything at all.
+// taken. A look, of 0, asks whether anything at all was left before the request.
 func (t *counting) fits(it *countItem, h *heldCounter, n int64) bool {
 	s := h.slot
 	switch {
+	case s.limit.Kind == plan.Rate && n == 0:
+		return s.bucket.Has(t.at.Mono, 1)
 	case s.limit.Kind == plan.Rate:
-		return s.bucket.Has(t.at.Mono, h.taken+max(n, 1))
-	case n == 0 && h.taken > 0:
-		return !t.purse(it).Lacks(t.at, h.taken+1)
+		return s.bucket.Has(t.at.Mono, h.taken+n)
 	case n == 0:
 		return s.anyLeft(t.moment)
 	}
@@ -89,6 +90,26 @@ func (t *counting) fits(it *countItem, h *heldCounter, n int64) bool {
 		}
 	}
 	return true
+}
+
+// review finds out, once the request is refused, which quotas would refuse it too: those
+// that have no lease were not asked.
+func (t *counting) review() {
+	for i := range t.scratch.held {
+		t.scratch.held[i].taken = 0
+	}
+	for i := range t.scratch.items {
+		it := &t.scratch.items[i]
+		if it.held < 0 || t.asks[i].Refund || t.asks[i].Hits == 0 {
+			continue
+		}
+		h := &t.scratch.held[it.held]
+		h.taken = min(h.taken+t.asks[i].Hits, plan.MaxAmount)
+		if purse := h.slot.at(t.minute); purse != nil && h.slot.limit.Kind == plan.Quota {
+			it.over = it.over || purse.Lacks(t.at, h.taken)
+		}
+	}
+	t.judge()
 }
 
 // judge tells by what was examined so far whether the request is refused. Shadow rules
@@ -125,6 +146,9 @@ func (t *counting) quotaMode(i int) bool {
 
 // settle charges everything, if nothing refuses, and notes how every limit is then.
 func (t *counting) settle() {
+	if t.refused {
+		t.review()
+	}
 	for i := range t.scratch.held {
 		t.scratch.held[i].taken = 0
 	}
@@ -135,7 +159,7 @@ func (t *counting) settle() {
 			continue
 		}
 		h := &t.scratch.held[it.held]
-		refuses := it.over && !t.shadows(i) && !(t.quotaMode(i) && t.lenient)
+		refuses := it.over && !t.shadows(i) && (!t.quotaMode(i) || !t.lenient)
 		item.Over, item.Shadowed = refuses, it.over && t.shadows(i)
 		took := charged && !t.asks[i].Refund && (!it.over || t.Domain.Settings.ChargeRefused)
 		if took {

@@ -24,3 +24,18 @@ func NewRuleCounter(most int, s *plan.Snapshot, domain string, ask DescriptorAsk
 
 // Count counts.
 func (c *RuleCounter) Count() { c.stats.count(&c.t) }
+
+// RuleNames counts hits by name.
+type RuleNames struct{ stats *ruleStats }
+
+// NewRuleNames is newRuleStats.
+func NewRuleNames(most int) RuleNames { return RuleNames{newRuleStats(most)} }
+
+// Count counts one hit.
+func (n RuleNames) Count(domain, rule string) { n.stats.series(domain, []byte(rule)).within.Add(1) }
+
+// Stats is ruleStats.read.
+func (n RuleNames) Stats() (s Stats) {
+	n.stats.read(&s)
+	return s
+}

@@ -32,6 +32,8 @@ type Stats struct {
 	Rules             []RuleStat // of rate limit domains, those with hits
 	RuleSeries        int64      // places that series of rules take up, of Config.MaxRuleSeries
 	RuleSeriesDropped int64      // hits counted under OtherRules for lack of room
+
+	FailedConditions map[string]int64 // by rate limit domain, see [plan.Snapshot.FailedConditions]
 }
 
 // A RefusalKey tells which limit refused.

@@ -25,6 +25,7 @@ type answer struct {
 	wait     time.Duration // the same, exact
 	refused  []int         // limits that refused, the longest wait first
 	visible  []int         // limits that the RateLimit fields show
+	scopes   []string      // what tells limits of one name apart, one for each; nil: their nodes
 	none     *plan.App     // stands in for the app of decisions that have none
 	scratch  []byte
 	scratch2 []byte
@@ -44,7 +45,7 @@ func (a *answer) prepare(now time.Time, d *authz.Decision, pk func(string) [9]by
 		a.app = a.none
 	}
 	a.refused, a.retry, a.wait = a.refused[:0], 0, 0
-	a.visible = a.visible[:0]
+	a.visible, a.scopes = a.visible[:0], nil
 	for i := range d.Limits {
 		if a.shown(i) {
 			a.visible = append(a.visible, i)
@@ -80,7 +81,7 @@ func waits(o authz.Outcome) bool {
 }
 
 func (a *answer) release() {
-	a.d, a.app, a.pk = nil, nil, nil
+	a.d, a.app, a.pk, a.scopes = nil, nil, nil, nil
 	a.scratch, a.scratch2 = a.scratch[:0], a.scratch2[:0]
 }
 

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/meteproject/mete/authz"
+	"github.com/meteproject/mete/plan"
 )
 
 // A Decider decides. [authz.Decider] is one.
@@ -17,10 +18,19 @@ import (
 // end with the call. GiveBack undoes what dec charged; a repeat changes nothing. Seal
 // appends the token by which what dec and more were charged can be settled, in
 // characters that are the same everywhere, or nothing if that is nothing.
+//
+// Domain returns the app that is bound to a rate limit domain and the domain's own rules,
+// nil for what there is not. CountDescriptors fills c, which is Reset, with the answer
+// of those rules to all asks, whose strings and entries end with the call; with onlyLook
+// it takes nothing. GiveBackCount undoes what c took; a repeat changes nothing.
 type Decider interface {
 	Decide(ctx context.Context, now time.Time, req *authz.Request, dec *authz.Decision)
 	GiveBack(now time.Time, dec *authz.Decision)
 	Seal(dst []byte, now time.Time, dec *authz.Decision, more []authz.Decision) []byte
+
+	Domain(name string) (*plan.App, *plan.Domain)
+	CountDescriptors(ctx context.Context, now time.Time, domain string, asks []authz.DescriptorAsk, onlyLook bool, c *authz.Count)
+	GiveBackCount(now time.Time, c *authz.Count)
 }
 
 const (

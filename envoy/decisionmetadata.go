@@ -21,6 +21,11 @@ const (
 //	limit, node  what refused. Absent on admission
 func (a *answer) metadata(b []byte, num fieldNumber, by Decider, more []authz.Decision) []byte {
 	b, m := open(b, num)
+	return shut(a.decided(b, by, more), m)
+}
+
+// decided appends the fields of the metadata.
+func (a *answer) decided(b []byte, by Decider, more []authz.Decision) []byte {
 	b = metaText(b, "v", "1")
 	a.scratch = a.d.ID.Append(a.scratch[:0])
 	b = metaText(b, "decision", text(a.scratch))
@@ -37,7 +42,7 @@ func (a *answer) metadata(b []byte, num fieldNumber, by Decider, more []authz.De
 		b = metaText(b, "limit", w.Limit.Name)
 		b = metaText(b, "node", w.Tenant)
 	}
-	return shut(b, m)
+	return b
 }
 
 // metaText appends a field of a Struct. Without a value there is no field.

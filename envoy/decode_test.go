@@ -242,11 +242,11 @@ func TestReadRateLimit(t *testing.T) {
 		t.Fatalf("domain %q, hits %d, %v", domain, hits, err)
 	}
 	want := []envoy.Descriptor{
-		{Tenant: "org:a", Route: "upload"},
-		{Tenant: "org:b", Method: "GET", Path: "/x", Own: true},
-		{Tenant: "org:c", Hits: 7, Own: true},
+		{NamesTenant: true, Tenant: "org:a", Route: "upload", Entries: `"tenant"="org:a" "route"="upload" "tenant"="org:second" `},
+		{NamesTenant: true, Tenant: "org:b", Method: "GET", Path: "/x", Own: true, Entries: `"tenant"="org:b" "method"="GET" "path"="/x" `},
+		{NamesTenant: true, Tenant: "org:c", Hits: 7, Own: true, Entries: `"tenant"="org:c" "other"="z" `},
 		{},
-		{Tenant: "org:d", Hits: plan.MaxAmount, Own: true},
+		{NamesTenant: true, Tenant: "org:d", Hits: plan.MaxAmount, Own: true, Entries: `"tenant"="org:d" `},
 	}
 	if !slices.Equal(items, want) {
 		t.Errorf("items %+v\nwant  %+v", items, want)
@@ -265,18 +265,12 @@ func TestReadRateLimitWrong(t *testing.T) {
 	for i := range envoy.MaxEntries + 1 {
 		entries = append(entries, "k"+strconv.Itoa(i), "v")
 	}
-	refund := descriptor("tenant", "a")
-	refund.IsNegativeHits = true
-	override := descriptor("tenant", "a")
-	override.Limit = &rlsdesc.RateLimitDescriptor_RateLimitOverride{}
 	for want, in := range map[string]*ratelimitv3.RateLimitRequest{
-		"domain: must not be empty":                                    limitRequest("", 0, descriptor("tenant", "a")),
-		"descriptors: must not be empty":                               limitRequest("edge", 0),
-		"descriptors: more than 1000":                                  limitRequest("edge", 0, many...),
-		"descriptors.entries: more than 64":                            limitRequest("edge", 0, descriptor(entries...)),
-		"descriptors.entries.value: longer than 64 KiB":                limitRequest("edge", 0, descriptor("tenant", strings.Repeat("x", 1<<20))),
-		"descriptors.is_negative_hits: a refund must name its request": limitRequest("edge", 0, refund),
-		"descriptors.limit: overrides are not accepted":                limitRequest("edge", 0, override),
+		"domain: must not be empty":                     limitRequest("", 0, descriptor("tenant", "a")),
+		"descriptors: must not be empty":                limitRequest("edge", 0),
+		"descriptors: more than 1000":                   limitRequest("edge", 0, many...),
+		"descriptors.entries: more than 64":             limitRequest("edge", 0, descriptor(entries...)),
+		"descriptors.entries.value: longer than 64 KiB": limitRequest("edge", 0, descriptor("tenant", strings.Repeat("x", 1<<20))),
 	} {
 		if _, _, _, err := envoy.ReadRateLimit(mustMarshal(t, in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -412,6 +406,7 @@ func sameFields(a, b []authz.Field) bool {
 func FuzzDecodeRateLimit(f *testing.F) {
 	f.Add(mustMarshal(f, limitRequest("edge", 3, withHits(descriptor("tenant", "org:a", "route", "r"), 7), descriptor("tenant", "b"))))
 	f.Add(mustMarshal(f, limitRequest("edge", 0, descriptor())))
+	f.Add(mustMarshal(f, limitRequest("edge", 0, overriding(descriptor("a", "1", "class", "people", "units", "tokens=5"), 7, 3, 2), refunding(descriptor("reservation", "R")))))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _, _, _ = envoy.ReadRateLimit(b)
@@ -424,28 +419,62 @@ func FuzzDecodeRateLimit(f *testing.F) {
 		}
 		domain, hits, items, err := envoy.ReadRateLimit(mustMarshal(t, &m))
 		if err != nil {
-			return // what must be refused is in TestReadRateLimitWrong
+			if refusable(&m) {
+				return // see TestReadRateLimitWrong
+			}
+			t.Fatalf("%v\n%v", err, &m)
 		}
 		if domain != m.GetDomain() || hits != max(1, int64(m.GetHitsAddend())) || len(items) != len(m.GetDescriptors()) {
 			t.Fatalf("domain %q, hits %d, %d items of %v", domain, hits, len(items), &m)
 		}
 		for i, d := range m.GetDescriptors() {
-			want := envoy.Descriptor{Own: d.GetHitsAddend() != nil, GiveBack: d.GetIsNegativeHits(), Hits: int64(min(d.GetHitsAddend().GetValue(), plan.MaxAmount))}
-			for _, e := range d.GetEntries() {
-				for key, at := range map[string]*string{
-					"tenant": &want.Tenant, "route": &want.Route, "method": &want.Method, "path": &want.Path,
-					"reservation": &want.Reservation, "unit": &want.Unit,
-				} {
-					want.Settles = want.Settles || e.GetKey() == "reservation"
-
-					if e.GetKey() == key && *at == "" {
-						*at = e.GetValue()
-					}
-				}
-			}
+			want := describedByStock(d)
 			if items[i] != want {
 				t.Errorf("item %d is %+v, want %+v", i, items[i], want)
 			}
 		}
 	})
+}
+
+// refusable tells whether a message that the generated types can read may be refused: it
+// is without what every one must have, above the bounds, or has fields of another type.
+func refusable(m *ratelimitv3.RateLimitRequest) bool {
+	if m.GetDomain() == "" || len(m.GetDomain()) > envoy.MaxText || len(m.GetDescriptors()) == 0 || len(m.GetDescriptors()) > envoy.MaxDescriptors {
+		return true
+	}
+	for _, d := range m.GetDescriptors() {
+		parts := []proto.Message{d, d.GetLimit(), d.GetLimit().GetUnitMultiplier(), d.GetHitsAddend()}
+		for _, e := range d.GetEntries() {
+			parts = append(parts, e)
+			if len(e.GetKey()) > envoy.MaxText || len(e.GetValue()) > envoy.MaxText {
+				return true
+			}
+		}
+		if len(d.GetEntries()) > envoy.MaxEntries || slices.ContainsFunc(parts, func(p proto.Message) bool { return len(p.ProtoReflect().GetUnknown()) > 0 }) {
+			return true
+		}
+	}
+	return false
+}
+
+// describedByStock is a descriptor as the generated types have read it.
+func describedByStock(d *rlsdesc.RateLimitDescriptor) envoy.Descriptor {
+	want := envoy.Descriptor{
+		Own: d.GetHitsAddend() != nil, GiveBack: d.GetIsNegativeHits(), Hits: int64(min(d.GetHitsAddend().GetValue(), plan.MaxAmount)),
+		Override: d.GetLimit() != nil, Amount: d.GetLimit().GetRequestsPerUnit(), OverrideUnit: int32(d.GetLimit().GetUnit()),
+		Multiplier: d.GetLimit().GetUnitMultiplier().GetValue(),
+	}
+	for _, e := range d.GetEntries() {
+		want.Entries += fmt.Sprintf("%q=%q ", e.GetKey(), e.GetValue())
+		want.Settles = want.Settles || e.GetKey() == "reservation"
+		want.NamesTenant = want.NamesTenant || e.GetKey() == "tenant"
+		at := map[string]*string{
+			"tenant": &want.Tenant, "route": &want.Route, "method": &want.Method, "path": &want.Path, "class": &want.Class, "units": &want.Units,
+			"reservation": &want.Reservation, "unit": &want.Unit, "content_type": &want.ContentType, "accept": &want.Accept,
+		}[e.GetKey()]
+		if at != nil && *at == "" {
+			*at = e.GetValue()
+		}
+	}
+	return want
 }

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,18 +39,35 @@ func (c *CheckCall) Release() { c.c.release() }
 // A Descriptor is what was read of a descriptor.
 type Descriptor struct {
 	Tenant, Route, Method, Path string
+	Class, Units                string
 	Hits                        int64
 	Own                         bool
 
 	Settles, GiveBack bool
 	Reservation, Unit string
+
+	Entries             string // keys and values, quoted
+	Override            bool
+	Amount, Multiplier  uint32
+	OverrideUnit        int32
+	ContentType, Accept string
+	NamesTenant         bool
 }
 
 func ReadRateLimit(b []byte) (domain string, hits int64, items []Descriptor, err error) {
 	var c limitCall
 	c.read(mem.SliceBuffer(b))
 	for _, d := range c.items {
-		items = append(items, Descriptor{d.tenant, d.route, d.method, d.path, d.hits, d.own, d.settles, d.giveBack, d.reservation, d.unit})
+		one := Descriptor{
+			Tenant: d.tenant, Route: d.route, Method: d.method, Path: d.path, Class: d.class, Units: d.reserves, Hits: d.hits, Own: d.own,
+			Settles: d.settles, GiveBack: d.giveBack, Reservation: d.reservation, Unit: d.unit,
+			Override: d.over.given, Amount: d.over.amount, Multiplier: d.over.multiplier, OverrideUnit: d.over.unit,
+			ContentType: d.contentType, Accept: d.accept, NamesTenant: d.named,
+		}
+		for _, e := range c.entries[d.from:d.until] {
+			one.Entries += fmt.Sprintf("%q=%q ", e.Key, e.Value)
+		}
+		items = append(items, one)
 	}
 	return c.domain, c.hits, items, c.err
 }

@@ -120,6 +120,14 @@ type script struct {
 
 	token string // what Seal makes of a decision
 
+	unbound bool         // no app is bound to any domain
+	units   []plan.Unit  // of the app that is
+	domain  *plan.Domain // of every domain
+	// counts answers for the domain's rules; nil: there are none.
+	counts func(ctx context.Context, asks []authz.DescriptorAsk, onlyLook bool, c *authz.Count)
+
+	countsBack int // how many counts were given back
+
 	mu    sync.Mutex
 	asked []authz.Request
 	back  []authz.ID
@@ -143,14 +151,41 @@ func (s *script) Seal(dst []byte, _ time.Time, d *authz.Decision, more []authz.D
 func (s *script) Decide(ctx context.Context, now time.Time, req *authz.Request, d *authz.Decision) {
 	s.mu.Lock()
 	kept := *req
-	for _, p := range []*string{&kept.App, &kept.Domain, &kept.Method, &kept.Host, &kept.Path, &kept.Peer, &kept.Tenant, &kept.Route} {
+	for _, p := range []*string{&kept.App, &kept.Domain, &kept.Method, &kept.Host, &kept.Path, &kept.Peer, &kept.Tenant, &kept.Route, &kept.Class} {
 		*p = strings.Clone(*p)
+	}
+	kept.Units = slices.Clone(kept.Units)
+	for i := range kept.Units {
+		kept.Units[i].Unit = strings.Clone(kept.Units[i].Unit)
 	}
 	kept.Headers, kept.Extensions, kept.Metadata = fields(req.Headers), fields(req.Extensions), nil
 	s.asked = append(s.asked, kept)
 	s.mu.Unlock()
 	d.ID = authz.NewID(now)
 	s.answer(ctx, req, d)
+}
+
+func (s *script) Domain(string) (*plan.App, *plan.Domain) {
+	if s.unbound {
+		return nil, s.domain
+	}
+	a := app()
+	a.Units = s.units
+	return a, s.domain
+}
+
+func (s *script) CountDescriptors(ctx context.Context, _ time.Time, _ string, asks []authz.DescriptorAsk, onlyLook bool, c *authz.Count) {
+	if s.counts == nil {
+		c.Outcome = authz.NoApp
+		return
+	}
+	s.counts(ctx, asks, onlyLook, c)
+}
+
+func (s *script) GiveBackCount(time.Time, *authz.Count) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.countsBack++
 }
 
 func fields(in []authz.Field) (out []authz.Field) {
@@ -288,3 +323,6 @@ func wireOf(tb testing.TB, m proto.Message) mem.BufferSlice {
 	tb.Helper()
 	return mem.BufferSlice{mem.SliceBuffer(mustMarshal(tb, m))}
 }
+
+// buffers is b as gRPC hands it to a codec.
+func buffers(b []byte) mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(b)} }

@@ -178,7 +178,11 @@ func (a *answer) partition(b []byte, i int) []byte {
 	if !a.partitioned(i) {
 		return b
 	}
-	key := a.pk(a.d.Limits[i].Tenant)
+	scope := a.d.Limits[i].Tenant
+	if a.scopes != nil {
+		scope = a.scopes[i]
+	}
+	key := a.pk(scope)
 	b = base64.StdEncoding.AppendEncode(append(b, ";pk=:"...), key[:])
 	return append(b, ':')
 }

@@ -18,32 +18,64 @@ const (
 // A limitCall is one ShouldRateLimit from its bytes to its answer. It is used
 // again.
 type limitCall struct {
-	domain string
-	hits   int64 // of the request; descriptors may have their own
-	items  []descriptor
-	decs   []authz.Decision // one for each item, as far as decided
-	req    authz.Request
-	data   mem.Buffer
-	err    error
+	domain  string
+	hits    int64 // of the request; descriptors may have their own
+	items   []descriptor
+	entries []plan.DescriptorEntry // of all items
+	data    mem.Buffer
+	err     error
+
+	bound bool // an app is bound to the domain
+
+	apps  []int                 // the items that the app decides
+	decs  []authz.Decision      // one for each of apps, as far as decided
+	units []authz.UnitAmount    // what the app's items say that they reserve
+	req   authz.Request         // of the item that is being decided
+	asks  []authz.DescriptorAsk // what the domain's own rules are to count
+	count authz.Count           // the answer to asks
+
+	told     authz.Decision // what clients are told of count
+	counters []string       // what counts each of told's limits
 	answer
 }
 
-// A descriptor is what a descriptor says of a request: the entries with the keys
-// that mete knows. The first of a key counts.
+// A descriptor is what a descriptor says of a request. The first of a key counts.
 type descriptor struct {
-	tenant, route       string
-	method, path        string
-	contentType, accept string
+	from, until int // its entries
+
+	tenant, route, class string
+	method, path         string
+	contentType, accept  string
+	named                bool // it has a tenant, which may be ""
 
 	hits int64
 	own  bool // hits is the descriptor's own
+	over override
+
+	// reserves is the entry "units". The call's units from unitsFrom to unitsUntil are
+	// what it says, unless that was a number of hits.
+	reserves              string
+	unitsFrom, unitsUntil int
 
 	// settles says that the descriptor names a reservation, which may be "": it asks
 	// for nothing, but says what was used of unit or is given back of it.
 	settles           bool
 	reservation, unit string
 	giveBack          bool
+
+	to destination
+	at int // in decs or asks
 }
+
+// A destination is who answers a descriptor.
+type destination int
+
+const (
+	toNobody  destination = iota // nobody's bucket, not the bucket of "" (C028)
+	toSettler                    // it is the end of a request
+	toApp
+	toRules
+)
 
 func (c *limitCall) read(data mem.Buffer) {
 	c.data = data
@@ -54,19 +86,32 @@ func (c *limitCall) read(data mem.Buffer) {
 	}
 }
 
-// mostKept is how many decisions are kept for the next call.
-const mostKept = 16
+// Of larger calls the memory is not kept for the next one.
+const (
+	mostKept        = 16  // items
+	mostEntriesKept = 256 // entries of all items
+)
 
 func (c *limitCall) release() {
+	if cap(c.items) > mostKept || cap(c.entries) > mostEntriesKept {
+		data := c.data
+		*c = limitCall{answer: c.answer, data: data}
+	}
 	clear(c.items)
-	c.items = c.items[:0]
-	for i := range c.decs {
-		c.decs[i].Reset()
+	clear(c.entries)
+	clear(c.units)
+	for k := range c.decs {
+		c.decs[k].Reset()
 	}
-	if cap(c.decs) > mostKept {
-		c.decs, c.items = nil, nil
+	c.items, c.entries, c.units = c.items[:0], c.entries[:0], c.units[:0]
+	c.apps, c.decs = c.apps[:0], c.decs[:0]
+	if len(c.asks) > 0 {
+		clear(c.asks)
+		clear(c.counters)
+		c.asks, c.counters = c.asks[:0], c.counters[:0]
+		c.count.Reset()
+		c.told.Reset()
 	}
-	c.decs = c.decs[:0]
 	c.req = authz.Request{}
 	c.domain, c.err = "", nil
 	c.answer.release()
@@ -100,7 +145,7 @@ func (c *limitCall) message(b []byte) error {
 		case 2:
 			s.try(c.descriptor(s.bytes("descriptors")))
 		case 3:
-			c.hits = int64(uint32(s.number("hits_addend")))
+			c.hits = int64(uint32(s.number("hits_addend"))) //nolint:gosec // the field has 32 bits
 		}
 	}
 	return s.err
@@ -118,48 +163,47 @@ func (c *limitCall) descriptor(b []byte) error {
 	if len(c.items) == maxDescriptors {
 		return &wireError{"descriptors", "more than 1000"}
 	}
-	var d descriptor
-	entries := 0
+	d := descriptor{from: len(c.entries)}
 	s := scan("descriptors", b)
 	for s.next() {
 		switch s.num {
 		case 1:
-			if entries++; entries > maxEntries {
+			if len(c.entries)-d.from == maxEntries {
 				s.fail("entries", "more than 64 in one descriptor")
+				break
 			}
-			s.try(d.entry(s.bytes("entries")))
+			s.try(c.entry(&d, s.bytes("entries")))
 		case 2:
-			s.fail("limit", "overrides are not accepted")
+			s.try(d.over.read(s.bytes("limit")))
 		case 3:
-			n, err := wrapped(s.bytes("hits_addend"))
-			d.hits, d.own = n, true
+			n, err := wrapped("descriptors.hits_addend", s.bytes("hits_addend"))
+			d.hits, d.own = int64(min(n, plan.MaxAmount)), true
 			s.try(err)
 		case 4:
 			d.giveBack = s.number("is_negative_hits") != 0
 		}
 	}
-	if d.giveBack && !d.settles {
-		s.fail("is_negative_hits", "a refund must name its request: add an entry \"reservation\" with the text of that name from the metadata of the answer that admitted it")
-	}
+	d.until = len(c.entries)
 	c.items = append(c.items, d)
 	return s.err
 }
 
-// wrapped reads a UInt64Value. More than the largest amount of any limit is as
-// good as that amount: it is refused, not taken for a fault, which would let the
-// request through.
-func wrapped(b []byte) (int64, error) {
+// wrapped reads a UInt64Value or UInt32Value. More than the largest amount of any limit
+// is for the caller to take as that amount: it is refused, not taken for a fault, which
+// would let the request through.
+func wrapped(path string, b []byte) (uint64, error) {
 	n := uint64(0)
-	s := scan("descriptors.hits_addend", b)
+	s := scan(path, b)
 	for s.next() {
 		if s.num == 1 {
 			n = s.number("value")
 		}
 	}
-	return int64(min(n, plan.MaxAmount)), s.err
+	return n, s.err
 }
 
-func (d *descriptor) entry(b []byte) error {
+// entry reads an entry of d, whose key and value are bytes that need not be UTF-8.
+func (c *limitCall) entry(d *descriptor, b []byte) error {
 	var key, value string
 	s := scan("descriptors.entries", b)
 	for s.next() {
@@ -170,12 +214,23 @@ func (d *descriptor) entry(b []byte) error {
 			value = bounded(&s, "value")
 		}
 	}
+	c.entries = append(c.entries, plan.DescriptorEntry{Key: key, Value: value})
+	d.note(key, value)
+	return s.err
+}
+
+// note notes an entry with a key that mete knows.
+func (d *descriptor) note(key, value string) {
 	var at *string
 	switch key {
 	case "tenant":
-		at = &d.tenant
+		at, d.named = &d.tenant, true
 	case "route":
 		at = &d.route
+	case "class":
+		at = &d.class
+	case "units":
+		at = &d.reserves
 	case "method":
 		at = &d.method
 	case "path":
@@ -192,5 +247,4 @@ func (d *descriptor) entry(b []byte) error {
 	if at != nil && *at == "" {
 		*at = value
 	}
-	return s.err
 }

@@ -30,18 +30,3 @@ func (s *Server) settleAll(ctx context.Context, now time.Time, c *limitCall) {
 		}
 	}
 }
-
-// metadataOfLimit is RateLimitResponse.dynamic_metadata.
-const metadataOfLimit = 6
-
-// reserved appends the metadata of the first descriptor that was decided, with a
-// reservation of what all were charged. Without any there is nothing to tell.
-func (c *limitCall) reserved(b []byte, now time.Time, s *Server) []byte {
-	for i := range c.decs {
-		if c.decs[i].App != nil {
-			c.prepare(now, &c.decs[i], s.pk)
-			return c.metadata(b, metadataOfLimit, s.decider, c.decs[i+1:])
-		}
-	}
-	return b
-}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"fmt"
+	"hash"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -237,10 +238,20 @@ func partitionKeys(secret []byte) func(string) [9]byte {
 		return nil
 	}
 	secret = append([]byte(nil), secret...)
+	type mac struct {
+		hash.Hash
+
+		text []byte // of a node, then its code
+	}
+	pool := &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, secret)} }}
 	return func(node string) (key [9]byte) {
-		h := hmac.New(sha256.New, secret)
-		h.Write([]byte(node))
-		copy(key[:], h.Sum(nil))
+		h, _ := pool.Get().(*mac)
+		h.Reset()
+		h.text = append(h.text[:0], node...)
+		_, _ = h.Write(h.text) // a hash never fails
+		h.text = h.Sum(h.text[:0])
+		copy(key[:], h.text)
+		pool.Put(h)
 		return key
 	}
 }
@@ -256,18 +267,36 @@ func (s *Server) panicked(method string, p any) error {
 // giveBack gives back what a call charged that panicked later, if that still
 // works.
 func (s *Server) giveBack(d *authz.Decision) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.log.Error().Str("panic", fmt.Sprint(p)).Msg("charge of a panicked call could not be given back")
-		}
-	}()
+	defer s.notGivenBack()
 	s.decider.GiveBack(s.now(), d)
 }
 
-func (s *Server) giveAllBack(c *limitCall) {
+// notGivenBack, when deferred, logs a panic that kept a charge from being given back.
+func (s *Server) notGivenBack() {
+	if p := recover(); p != nil {
+		s.log.Error().Str("panic", fmt.Sprint(p)).Msg("charge of a panicked call could not be given back")
+	}
+}
+
+// giveDecisionsBack gives back what the app's limits were charged.
+func (s *Server) giveDecisionsBack(c *limitCall) {
 	for i := range c.decs {
 		s.giveBack(&c.decs[i])
 	}
+}
+
+// giveAllBack gives back what a call was charged that nobody hears the answer of.
+func (s *Server) giveAllBack(c *limitCall) {
+	s.giveDecisionsBack(c)
+	if len(c.asks) > 0 {
+		s.giveCountBack(&c.count)
+	}
+}
+
+// giveCountBack is giveBack for what a domain's rules counted.
+func (s *Server) giveCountBack(c *authz.Count) {
+	defer s.notGivenBack()
+	s.decider.GiveBackCount(s.now(), c)
 }
 
 // gone is the answer that nobody hears any more.

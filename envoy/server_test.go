@@ -366,6 +366,14 @@ func (q *quick) Decide(_ context.Context, now time.Time, _ *authz.Request, d *au
 
 func (*quick) GiveBack(time.Time, *authz.Decision) {}
 
+func (q *quick) Domain(string) (*plan.App, *plan.Domain) { return q.app, nil }
+
+func (*quick) CountDescriptors(_ context.Context, _ time.Time, _ string, _ []authz.DescriptorAsk, _ bool, c *authz.Count) {
+	c.Outcome = authz.NoApp
+}
+
+func (*quick) GiveBackCount(time.Time, *authz.Count) {}
+
 func (*quick) Seal(dst []byte, _ time.Time, _ *authz.Decision, _ []authz.Decision) []byte {
 	return append(dst, sampleToken...)
 }

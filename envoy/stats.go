@@ -15,6 +15,7 @@ type tallies [outcomes]atomic.Uint64
 
 type counters struct {
 	checks, descriptors tallies
+	counted             tallies
 	gone                atomic.Uint64
 	malformed           atomic.Uint64
 	panics              atomic.Uint64
@@ -27,8 +28,12 @@ type counters struct {
 // Stats are counts since the start.
 type Stats struct {
 	// Checks are decisions on ext_authz requests, Descriptors those on rate limit
-	// descriptors that name a tenant. The index is the authz.Outcome.
+	// descriptors that name a tenant of an app. The index is the authz.Outcome.
 	Checks, Descriptors [outcomes]uint64
+	// Counted are rate limit requests that a domain's own rules were asked about. The
+	// index is the authz.Outcome: NoApp is that of a domain that nobody knows, which
+	// limits nothing.
+	Counted [outcomes]uint64
 	// Gone are calls whose caller had left or run out of time before the answer;
 	// what they were charged was given back.
 	Gone uint64
@@ -53,6 +58,7 @@ func (s *Server) Stats() Stats {
 	return Stats{
 		Checks:      s.counters.checks.read(),
 		Descriptors: s.counters.descriptors.read(),
+		Counted:     s.counters.counted.read(),
 		Gone:        s.counters.gone.Load(),
 		Malformed:   s.counters.malformed.Load(),
 		Panics:      s.counters.panics.Load(),

@@ -94,6 +94,28 @@ func TestSchema_StandardsExamples(t *testing.T) {
 	}
 }
 
+// Descriptors have a schema of their own: it takes what is good, and refuses what is bad
+// but where a line says that a schema cannot.
+func TestSchema_P10_Descriptors(t *testing.T) {
+	t.Parallel()
+	schema := compiled(t)
+	files, err := filepath.Glob(filepath.Join("testdata", "descriptors", "*.yaml"))
+	if err != nil || len(files) < 40 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		text, _, _ := bytes.Cut(readFile(t, file), []byte(wanted))
+		silent, bad := bytes.Contains(text, []byte("\n# schema: silent\n")), strings.HasSuffix(file, ".bad.yaml")
+		v, ok := plan.Plain(text)
+		if !ok && bad {
+			continue // no editor takes it for YAML
+		}
+		if err := schema.Validate(v); (err == nil) != (!bad || silent) || !ok {
+			t.Errorf("%s is read: %t; the schema says %v", file, ok, err)
+		}
+	}
+}
+
 // The reader and the schema have the same patterns.
 func TestSchema_Patterns(t *testing.T) {
 	schema := string(plan.Schema())

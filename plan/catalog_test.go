@@ -152,7 +152,7 @@ func TestCatalog_RoutesAndApps(t *testing.T) {
 // FuzzDecode: whatever is sent, Decode returns, and what it returns may be sent
 // again.
 func FuzzDecode(f *testing.F) {
-	for _, glob := range []string{"standards", "bad", "golden"} {
+	for _, glob := range []string{"standards", "bad", "golden", "descriptors"} {
 		files, _ := filepath.Glob(filepath.Join("testdata", glob, "*.yaml"))
 		for _, file := range files {
 			text, err := os.ReadFile(file)

@@ -108,7 +108,11 @@ func (r *reader) chunk(c chunk) *Document {
 	start := pos{1, 1}
 	switch {
 	case len(text) > MaxRateLimits:
-		r.tooLong(text, MaxRateLimits)
+		most := MaxDocument
+		if bytes.Contains(text, []byte("domain")) { // too long to be read, so this is a guess
+			most = MaxRateLimits
+		}
+		r.tooLong(text, most)
 		return nil
 	case !utf8.Valid(text):
 		r.add(start, "", "is no UTF-8; save it as UTF-8")
@@ -177,6 +181,10 @@ func kindWords() []string {
 func (r *reader) readKind(n *node) Kind {
 	if n.kind == stringNode && slices.Contains(kindWords(), n.text) {
 		return Kind(n.text)
+	}
+	if n.kind == stringNode && n.text == string(KindRateLimits) {
+		r.fail(n, "kind", "rate limits have a domain and descriptors, and say no kind; write those alone")
+		return ""
 	}
 	if near := nearest(n.text, kindWords()); n.kind == stringNode && near != "" {
 		r.fail(n, "kind", "%s is unknown; did you mean %s?", n.shown(), near)
@@ -270,6 +278,7 @@ func (r *reader) spec(n, kind *node, doc *Document) {
 		doc.Webhook = o.webhook()
 		doc.Webhook.Name = doc.Name
 		r.unsupported(kind, "kind", kindWebhook)
+	case KindRateLimits: // it says no kind
 	default:
 		return // no kind, no fields to compare with
 	}

@@ -9,8 +9,9 @@ import (
 )
 
 // MaxRateLimits is how many bytes a document of descriptors may have. They are
-// written by programs too, and a store takes no more in one write.
-const MaxRateLimits = 1 << 20
+// written by programs too. What is in force of one is stored as JSON, in which each byte
+// may take two, and etcd takes 1.5 MiB in one request unless it is told otherwise.
+const MaxRateLimits = 700 << 10
 
 // A foreigner is a document that is none of ours by its keys.
 type foreigner int
@@ -69,6 +70,7 @@ func (r *reader) rateLimits(n *node) *RateLimits {
 	}
 	if settings := o.optional("mete"); settings != nil {
 		l.Settings = o.object(settings, "mete").domainSettings()
+		l.settings, l.settingsFile = r.inFile(settings.pos), r.file
 	}
 	o.done()
 	return l
@@ -126,6 +128,7 @@ func (r *reader) descriptor(n *node, path, above string) DescriptorRule {
 		rule.Value, _ = r.plainText(value, o.at("value"))
 	}
 	o.regex(&rule, value)
+	o.condition(&rule)
 	rule.Path = above + rule.label(path)
 	o.descriptorFlags(&rule)
 	if limit := o.field("rate_limit"); limit != nil {
@@ -150,7 +153,7 @@ func (o *object) descriptorFlags(rule *DescriptorRule) {
 	rule.DetailedMetric, rule.ValueToMetric = o.flag("detailed_metric"), o.flag("value_to_metric")
 	rule.ShareThreshold = o.flag("share_threshold")
 	if rule.ShareThreshold && rule.Regex == "" && !strings.Contains(rule.Value, "*") {
-		o.fail(o.field("share_threshold"), o.at("share_threshold"), "needs a value with * in it, whose matches share one counter; write such a value or leave it out")
+		o.fail(o.field("share_threshold"), o.at("share_threshold"), "needs a regex, or a value with * in it, whose matches share one counter; write one or leave it out")
 	}
 	if _, limited := o.find("rate_limit"); limited {
 		return
@@ -164,6 +167,11 @@ func (o *object) descriptorFlags(rule *DescriptorRule) {
 
 // label names a rule among those of its level.
 func (r *DescriptorRule) label(path string) string {
+	if r.When != "" && r.Key != "" {
+		unconditional := *r
+		unconditional.When = ""
+		return unconditional.label(path) + " when " + label(r.When)
+	}
 	switch {
 	case r.Key == "":
 		return path[strings.LastIndexByte(path, '['):] // "[2]"
@@ -190,7 +198,7 @@ func inLimit() map[string]string {
 
 func outside() map[string]string {
 	return belonging("belongs beside rate_limit; write it there", "key", "value", "shadow_mode", "quota_mode", "detailed_metric",
-		"value_to_metric", "share_threshold", "metadata", "descriptors", "regex")
+		"value_to_metric", "share_threshold", "metadata", "descriptors", "regex", "when")
 }
 
 func belonging(message string, fields ...string) map[string]string {
@@ -247,7 +255,7 @@ func (o *object) unit(l *DescriptorLimit) {
 		}
 	}
 	if multiplier != nil {
-		l.Multiplier, _ = o.count32(multiplier, o.at("unit_multiplier"), 1, l.Unit.longestMultiplier())
+		l.Multiplier, _ = o.count32(multiplier, o.at("unit_multiplier"), 1, l.Unit.LongestMultiplier())
 	}
 }
 

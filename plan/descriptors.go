@@ -2,7 +2,9 @@ package plan
 
 import (
 	"math"
+	"reflect"
 	"regexp"
+	"slices"
 	"time"
 )
 
@@ -17,8 +19,27 @@ type RateLimits struct {
 	// the order of their files.
 	File string
 
-	at    pos // of the domain
-	index int // of the document in its file
+	at       pos // of the domain
+	index    int // of the document in its file
+	settings pos // of what is written under "mete"
+
+	settingsFile string // where the settings were read from
+}
+
+// Same tells whether two documents say the same, wherever and in whatever way they are
+// written: {} for nothing, or 07 for 7, is no difference.
+func (l *RateLimits) Same(other *RateLimits) bool {
+	return l.Domain == other.Domain && reflect.DeepEqual(l.Settings, other.Settings) && sameRules(l.Rules, other.Rules)
+}
+
+// sameRules compares rules in their order, which patterns are tried in.
+func sameRules(a, b []DescriptorRule) bool {
+	return slices.EqualFunc(a, b, func(a, b DescriptorRule) bool {
+		return a.Spot() == b.Spot() && reflect.DeepEqual(a.Limit, b.Limit) &&
+			a.Shadow == b.Shadow && a.QuotaMode == b.QuotaMode && a.ShareThreshold == b.ShareThreshold &&
+			a.DetailedMetric == b.DetailedMetric && a.ValueToMetric == b.ValueToMetric &&
+			(len(a.Metadata)+len(b.Metadata) == 0 || reflect.DeepEqual(a.Metadata, b.Metadata)) && sameRules(a.Rules, b.Rules)
+	})
 }
 
 // A DescriptorRule matches one entry of a descriptor, and its Rules the entries after it.
@@ -31,6 +52,9 @@ type DescriptorRule struct {
 	// Regex is what the entry's value must match as a whole, in the syntax of RE2, in
 	// place of Value (P9); "": none.
 	Regex string
+	// When is a condition on the whole descriptor, an expression of CEL (P18): the rule is
+	// none where it is false. "": none.
+	When string
 	// Path names the rule in messages: "edge / org=acme / route".
 	Path string
 
@@ -46,15 +70,18 @@ type DescriptorRule struct {
 	Rules    []DescriptorRule
 
 	regex *regexp.Regexp
+	when  *condition
 	file  string
 	at    pos
 }
 
 // A DescriptorSpot is what tells a rule from the others of its level.
-type DescriptorSpot struct{ Key, Value, Regex string }
+type DescriptorSpot struct{ Key, Value, Regex, When string }
 
 // Spot returns what tells the rule from the others of its level.
-func (r *DescriptorRule) Spot() DescriptorSpot { return DescriptorSpot{r.Key, r.Value, r.Regex} }
+func (r *DescriptorRule) Spot() DescriptorSpot {
+	return DescriptorSpot{r.Key, r.Value, r.Regex, r.When}
+}
 
 // A DescriptorLimit is what a rule allows.
 type DescriptorLimit struct {
@@ -105,9 +132,9 @@ func (l *DescriptorLimit) Bucket() (window time.Duration, ok bool) {
 	return 0, false
 }
 
-// longestMultiplier returns how many units a window may have: a bucket's fills within
+// LongestMultiplier returns how many units a window may have: a bucket's fills within
 // a year, any other lasts 100 years at most.
-func (u DescriptorUnit) longestMultiplier() int64 {
+func (u DescriptorUnit) LongestMultiplier() int64 {
 	const day, years = 24, 100
 	switch u {
 	default: // unknown, and reported

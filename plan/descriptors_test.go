@@ -27,7 +27,7 @@ func TestDescriptors_P1_P3_P4_P5_P6_P7_P8_P10_P11_C001_C003_C007_C011_C012_C014_
 			t.Parallel()
 			text := readFile(t, file)
 			input, want, _ := strings.Cut(string(text), wanted)
-			docs, limits, problems := plan.DecodeAll(name, []byte(input))
+			docs, limits, problems := decodeAll(name, []byte(input))
 			bad := strings.HasSuffix(name, ".bad.yaml")
 			if bad != plan.Refused(problems) || bad != (len(limits) == 0) || len(docs) != 0 {
 				t.Errorf("%d documents and %d of descriptors:\n%s", len(docs), len(limits), lines(problems))
@@ -52,6 +52,19 @@ func TestDescriptors_P1_P3_P4_P5_P6_P7_P8_P10_P11_C001_C003_C007_C011_C012_C014_
 	}
 }
 
+// decodeAll divides what Decode returns into documents of descriptors and others.
+func decodeAll(file string, text []byte) (docs []*plan.Document, limits []*plan.RateLimits, problems []plan.Problem) {
+	all, problems := plan.Decode(file, text)
+	for _, d := range all {
+		if d.RateLimits != nil {
+			limits = append(limits, d.RateLimits)
+		} else {
+			docs = append(docs, d)
+		}
+	}
+	return docs, limits, problems
+}
+
 // found tells the rule, its limit and its counter for a descriptor such as
 // `a=b, c="\xff"`.
 func found(tb testing.TB, limits []*plan.RateLimits, text string) string {
@@ -59,14 +72,14 @@ func found(tb testing.TB, limits []*plan.RateLimits, text string) string {
 	if len(limits) != 1 {
 		return "refused"
 	}
-	rule, counter := plan.NewDescriptorTable(limits[0]).Match(entries(tb, text), nil)
-	if rule == nil {
+	match, counter := plan.NewDescriptorTable(limits[0]).Match(entries(tb, text), nil)
+	if match == nil {
 		if len(counter) != 0 {
 			tb.Errorf("no rule, but the counter %q", counter)
 		}
 		return "nothing"
 	}
-	return fmt.Sprintf("%s, %s, %s", rule.Path, limitText(rule), counter)
+	return fmt.Sprintf("%s, %s, %s", match.Rule.Path, limitText(match.Rule), counter)
 }
 
 func limitText(r *plan.DescriptorRule) string {

@@ -1,12 +1,19 @@
 package plan
 
-import "strings"
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+)
 
 // A DescriptorTable finds the rule of a descriptor among those of one domain. It
 // never changes, and any number of goroutines may use it.
 type DescriptorTable struct {
 	name []byte // that of the domain, as counters begin
 	top  descriptorLevel
+	// failed counts conditions that could not be told; a table that replaces another one goes
+	// on with its count.
+	failed *atomic.Int64
 }
 
 // A descriptorLevel has the rules that lie beside each other below one rule.
@@ -22,6 +29,7 @@ type descriptorNode struct {
 	DescriptorMatch
 
 	below descriptorLevel
+	next  *descriptorNode // of the same place, to be tried if the condition of this one does not hold
 }
 
 // A DescriptorMatch is a rule as its table has it.
@@ -33,6 +41,7 @@ type DescriptorMatch struct {
 	// Account names what the limit counts in beside the counter; "" without one.
 	Account string
 	above   *DescriptorMatch // the rule of the entry before
+	series  string           // the name in metrics; "": values as sent may be in it
 }
 
 // NewDescriptorTable compiles the rules of a domain.
@@ -46,8 +55,9 @@ func NewDescriptorTable(l *RateLimits) *DescriptorTable {
 
 func newDescriptorTable(l *RateLimits, s *DomainSettings) *DescriptorTable {
 	return &DescriptorTable{
-		name: append(appendEscaped(nil, l.Domain, false), '?'),
-		top:  newDescriptorLevel(l.Rules, nil, s),
+		name:   append(appendEscaped(nil, l.Domain, false), '?'),
+		top:    newDescriptorLevel(l.Rules, nil, s),
+		failed: new(atomic.Int64),
 	}
 }
 
@@ -56,13 +66,21 @@ func newDescriptorLevel(rules []DescriptorRule, above *DescriptorMatch, s *Domai
 	if len(rules) > 0 {
 		l = descriptorLevel{map[DescriptorEntry]*descriptorNode{}, map[string][]*descriptorNode{}, map[string]*descriptorNode{}}
 	}
-	for i := range rules {
-		r := &rules[i]
+	var last *descriptorNode
+	for _, r := range inPlaces(rules) {
 		n := &descriptorNode{DescriptorMatch: DescriptorMatch{Rule: r, above: above}}
 		if r.Limit != nil && !r.Limit.Unlimited {
 			n.Limit, n.Account = r.Limit.Effective(s), r.Limit.Account()
 		}
+		if r.Limit != nil { // others count only for limits that Envoy sends along
+			n.series = n.fixedSeries()
+		}
 		n.below = newDescriptorLevel(r.Rules, &n.DescriptorMatch, s)
+		if last != nil && last.Rule.place() == r.place() {
+			last.next, last = n, n
+			continue
+		}
+		last = n
 		switch {
 		case r.regex != nil:
 			l.patterns[r.Key] = append(l.patterns[r.Key], n)
@@ -80,31 +98,44 @@ func newDescriptorLevel(rules []DescriptorRule, above *DescriptorMatch, s *Domai
 
 // Match returns the rule of a descriptor: entry by entry the one with exactly this
 // value, else the first pattern or regular expression in the order written, else the
-// one without a value.
+// one without a value. Of several such rules, which differ in their conditions, the first
+// counts whose condition holds, and the one without a condition if none does; where there is
+// no such one, the search goes on as if there were no rules with these conditions. A
+// condition that cannot be told holds, and is counted by FailedConditions.
 // A choice is never taken back, and the rule must be as deep as the descriptor; where
 // there is none it returns nil, and counter as it is. The rule may have no limit.
 //
 // It appends to counter the name of what the rule counts in: the domain and all keys
 // with their values, or in place of a value the pattern whose matches share a counter.
 // Two descriptors have one name only if they have one counter. The name is printable
-// ASCII without "/". Nothing is allocated if counter has room for it.
+// ASCII without "/". Nothing is allocated if counter has room for it, and no condition is
+// asked.
 func (t *DescriptorTable) Match(entries []DescriptorEntry, counter []byte) (*DescriptorMatch, []byte) {
 	var room [maxNesting / 2]*descriptorNode
 	chosen := room[:0]
-	level := &t.top
+	level, ask := &t.top, descriptorAsk{entries: entries}
 	for i := range entries {
-		n := level.find(&entries[i])
+		n := level.find(&ask, i)
 		if n == nil {
-			return nil, counter
+			break
 		}
 		chosen, level = append(chosen, n), &n.below
 	}
-	if len(chosen) == 0 {
+	if ask.failed > 0 {
+		t.failed.Add(ask.failed)
+	}
+	if len(chosen) == 0 || len(chosen) < len(entries) {
 		return nil, counter
 	}
+	// Without a shared value the name has all that conditions can see.
+	conditional := ask.seen != nil && slices.ContainsFunc(chosen, (*descriptorNode).shares)
 	counter = append(counter, t.name...)
 	for i := range entries {
-		counter = chosen[i].Rule.appendEntry(counter, i, &entries[i])
+		r := chosen[i].Rule
+		counter = r.appendEntry(counter, i, &entries[i])
+		if conditional && r.When != "" {
+			counter = appendWhen(counter, r.When)
+		}
 	}
 	return &chosen[len(chosen)-1].DescriptorMatch, counter
 }
@@ -119,17 +150,24 @@ func (t *DescriptorTable) AppendCounter(counter []byte, entries []DescriptorEntr
 	return counter
 }
 
-func (l *descriptorLevel) find(e *DescriptorEntry) *descriptorNode {
-	if n := l.exact[*e]; n != nil {
+// find returns the rule of the entry i, or nil.
+func (l *descriptorLevel) find(a *descriptorAsk, i int) *descriptorNode {
+	e := &a.entries[i]
+	if n := l.exact[*e].first(a, i); n != nil {
 		return n
 	}
 	for _, n := range l.patterns[e.Key] {
-		if n.Rule.matches(e.Value) {
+		if !n.Rule.matches(e.Value) {
+			continue
+		}
+		if n := n.first(a, i); n != nil {
 			return n
 		}
 	}
-	return l.any[e.Key]
+	return l.any[e.Key].first(a, i)
 }
+
+func (n *descriptorNode) shares() bool { return n.Rule.ShareThreshold }
 
 // matches tells whether a value is one of the rule's pattern or regular expression.
 func (r *DescriptorRule) matches(value string) bool {
@@ -148,11 +186,16 @@ func (r *DescriptorRule) appendEntry(b []byte, i int, e *DescriptorEntry) []byte
 	case r.Regex == "":
 		return appendEntry(b, i, r.Key, r.Value, true)
 	}
+	return appendRegex(b, i, r.Key, r.Regex)
+}
+
+// appendRegex appends an entry all of whose matches share a counter.
+func appendRegex(b []byte, i int, key, regex string) []byte {
 	if i > 0 {
 		b = append(b, '&')
 	}
-	b = append(appendEscaped(b, r.Key, false), "*="...) // no key has a star of its own
-	return appendEscaped(b, r.Regex, false)
+	b = append(appendEscaped(b, key, false), "*="...) // no key has a star of its own
+	return appendEscaped(b, regex, false)
 }
 
 // appendEntry appends one entry as a query of a URL has it, in which a "*" that is

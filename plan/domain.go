@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"maps"
 	"slices"
 	"strings"
 )
@@ -70,25 +69,33 @@ func (c *Catalog) compileDomain(name string) {
 		delete(limited, name)
 		return
 	}
+	if old := limited[name]; old != nil && old.Table != nil && d.Table != nil {
+		d.Table.failed = old.Table.failed
+	}
 	limited[name] = d
 }
 
 // domainEntries returns the documents of a domain in the order of their names, and of
 // those that were never valid the ones that may be of it. The one called but is left out.
 func (c *Catalog) domainEntries(domain, but string) []*entry {
-	var all []*entry
-	for _, name := range slices.Sorted(maps.Keys(c.now.rateLimits.entries)) {
-		e := c.now.rateLimits.entries[name]
-		of := RateLimits{Domain: domain}
-		if name != but && (e.doc != nil && e.doc.RateLimits.Domain == domain || e.doc == nil && of.under(name)) {
-			all = append(all, e)
+	all := c.now.rateLimits.entries
+	of := RateLimits{Domain: domain}
+	var names []string
+	for name, e := range all {
+		if of.under(name) && name != but && (e.doc == nil || e.doc.RateLimits.Domain == domain) {
+			names = append(names, name)
 		}
 	}
-	return all
+	slices.Sort(names)
+	entries := make([]*entry, 0, len(names))
+	for _, name := range names {
+		entries = append(entries, all[name])
+	}
+	return entries
 }
 
-// newDomain returns the domain of some documents, or nil where there are none. A rule
-// that an earlier document has, which Check refuses, is not taken from a later one.
+// newDomain returns the domain of some documents, or nil where there are none. Of a rule
+// that two have, which Check refuses, the stricter one holds.
 func newDomain(name string, entries []*entry) *Domain {
 	d := &Domain{Name: name, Settings: DefaultDomainSettings()}
 	merged := RateLimits{Domain: name}
@@ -101,7 +108,7 @@ func newDomain(name string, entries []*entry) *Domain {
 		valid = true
 		d.Guards = append(d.Guards, Guard{KindRateLimits, e.doc.Name, e.revision})
 		d.Version = max(d.Version, e.revision)
-		merged.Rules = mergeRules(merged.Rules, e.doc.RateLimits.Rules, new([]Problem))
+		merged.Rules = mergeRules(merged.Rules, e.doc.RateLimits.Rules, new([]clash))
 		if s := e.doc.RateLimits.Settings; s != nil && merged.Settings == nil {
 			merged.Settings, d.Settings = s, *s
 		}
@@ -119,25 +126,4 @@ func newDomain(name string, entries []*entry) *Domain {
 		Defaults: Defaults{OnUnavailable: d.Settings.OnUnavailable, Replicas: d.Settings.Replicas}, Count: DefaultCount(),
 	}
 	return d
-}
-
-// rateLimits checks a document of descriptors against the others of its domain.
-func (k *checker) rateLimits(l *RateLimits) {
-	var rules []DescriptorRule
-	for _, e := range k.c.domainEntries(l.Domain, k.doc.Name) {
-		if e.doc == nil {
-			continue
-		}
-		other := e.doc.RateLimits
-		if other.Settings != nil && l.Settings != nil {
-			k.fail("mete", "rate limits %s have settings for this domain already; keep one", e.doc.Name)
-		}
-		rules = mergeRules(rules, other.Rules, new([]Problem))
-	}
-	var problems []Problem
-	mergeRules(rules, l.Rules, &problems)
-	for _, p := range problems {
-		p.File, p.Kind, p.Name = k.doc.file, k.doc.Kind, k.doc.Name
-		k.problems = append(k.problems, p)
-	}
 }

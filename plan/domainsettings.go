@@ -75,9 +75,9 @@ func (o *object) regex(rule *DescriptorRule, value *node) {
 	if n == nil {
 		return
 	}
-	s := o.word(n, "regex")
-	compiled, err := regexp.Compile(`\A(?:` + s + `)\z`)
-	switch {
+	rule.Regex = o.word(n, "regex") // names the rule in what is said of it
+	compiled, err := wholeRegex(rule.Regex)
+	switch s := rule.Regex; {
 	case s == "":
 	case value != nil:
 		o.fail(n, o.at("regex"), "beside value; a rule matches in one way, keep one")
@@ -86,8 +86,18 @@ func (o *object) regex(rule *DescriptorRule, value *node) {
 	case err != nil:
 		o.fail(n, o.at("regex"), "%q is no regular expression of RE2: %s; write one such as /v[0-9]+/.*", short(s), regexFault(err))
 	default:
-		rule.Regex, rule.regex = s, compiled
+		rule.regex = compiled
 	}
+}
+
+// wholeRegex compiles a regular expression to match nothing but a whole text. It must
+// be one by itself: of "a)|(b" alternatives would match a part, and "\Q" has no end.
+func wholeRegex(s string) (*regexp.Regexp, error) {
+	tree, err := syntax.Parse(s, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	return regexp.Compile(`\A(?:` + tree.String() + `)\z`)
 }
 
 // regexFault says what is wrong with a regular expression, without the expression.

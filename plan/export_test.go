@@ -33,7 +33,10 @@ func (n *node) plain() (any, bool) {
 	case nullNode:
 		return nil, true
 	case boolNode:
-		return n.text == "true", n.text == "true" || n.text == "false"
+		if n.text != "true" && n.text != "false" { // True is no boolean of ours
+			return n.text, true
+		}
+		return n.text == "true", true
 	case numberNode:
 		if digits := strings.TrimPrefix(n.text, "-"); strings.Trim(digits, "0123456789") == "" && (digits == "0" || digits[0] != '0') {
 			return json.Number(n.text), true

@@ -35,6 +35,7 @@ func newFields() []newField {
 		{level: 3, path: "spec.rules.[].units.*.max"},
 		{level: 3, path: "spec.rules.[].units.*.use"},
 		{level: 3, path: "spec.rules.[].units.*.unreported"},
+		{level: 4, path: "domain"}, // documents of descriptors
 	}
 }
 
@@ -42,9 +43,6 @@ func newFields() []newField {
 // first that has it; 1 and "" if every version can read the document.
 func (n *node) needs() (level int, path string) {
 	level = 1
-	if n.family() == descriptorFile {
-		return 4, "domain"
-	}
 	for _, f := range newFields() {
 		if at, found := n.find(f.path, f.asMap); found && f.level > level {
 			level, path = f.level, at

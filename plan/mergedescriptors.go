@@ -3,13 +3,14 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
 
 // MergeRateLimits makes one document of all those of a domain, in the order of their
-// files, and returns the domains by name. A rule that two of them have is a problem
-// which names both files; only where neither has more to say than that others lie
+// files, and returns the domains by name. A rule or settings that two of them have are a
+// problem which names both files; only where neither has more to say than that others lie
 // below it, those are merged in turn. A domain with a problem is not returned.
 func MergeRateLimits(all []*RateLimits) ([]*RateLimits, []Problem) {
 	var merged []*RateLimits
@@ -18,10 +19,9 @@ func MergeRateLimits(all []*RateLimits) ([]*RateLimits, []Problem) {
 		m := *docs[0]
 		before := len(problems)
 		for _, doc := range docs[1:] {
-			from := len(problems)
-			m.Rules = mergeRules(m.Rules, doc.Rules, &problems)
-			for i := range problems[from:] {
-				problems[from+i].Index, problems[from+i].Name = doc.index, doc.Domain
+			for _, p := range m.merge(doc) {
+				p.Index, p.Kind, p.Name = doc.index, KindRateLimits, doc.Domain
+				problems = append(problems, p)
 			}
 		}
 		if len(problems) == before {
@@ -31,6 +31,31 @@ func MergeRateLimits(all []*RateLimits) ([]*RateLimits, []Problem) {
 	return merged, problems
 }
 
+// merge adds another document of the domain, and tells what both say.
+func (l *RateLimits) merge(doc *RateLimits) (problems []Problem) {
+	var clashes []clash
+	l.Rules = mergeRules(l.Rules, doc.Rules, &clashes)
+	for _, c := range clashes {
+		problems = append(problems, c.problem(fmt.Sprintf("%s:%d", c.first.file, c.first.at.line)))
+	}
+	switch {
+	case doc.Settings == nil:
+	case l.Settings == nil:
+		l.Settings, l.settings, l.settingsFile = doc.Settings, doc.settings, doc.settingsFile
+	default:
+		problems = append(problems, doc.settingsTwice(fmt.Sprintf("%s:%d", l.settingsFile, l.settings.line)))
+	}
+	return problems
+}
+
+// settingsTwice tells that the settings of the domain are elsewhere as well.
+func (l *RateLimits) settingsTwice(place string) Problem {
+	return Problem{
+		File: l.File, Line: l.settings.line, Col: l.settings.col, Path: "mete",
+		Message: "is in " + place + " already, and a domain has its settings once; keep one",
+	}
+}
+
 // RepeatedDomains returns a problem for each document of a domain that another one
 // before it has, in the order of the files.
 func RepeatedDomains(all []*RateLimits) []Problem {
@@ -38,7 +63,7 @@ func RepeatedDomains(all []*RateLimits) []Problem {
 	for _, docs := range byDomain(all) {
 		for _, doc := range docs[1:] {
 			problems = append(problems, Problem{
-				File: doc.File, Line: doc.at.line, Col: doc.at.col, Index: doc.index, Name: doc.Domain, Path: "domain",
+				File: doc.File, Line: doc.at.line, Col: doc.at.col, Index: doc.index, Kind: KindRateLimits, Name: doc.Domain, Path: "domain",
 				Message: fmt.Sprintf("%s is in %s already; keep one, or merge them with --merge-domains", label(doc.Domain), docs[0].place()),
 			})
 		}
@@ -64,8 +89,20 @@ func byDomain(all []*RateLimits) [][]*RateLimits {
 	return domains
 }
 
-// mergeRules returns the rules of both levels and leaves them as they are.
-func mergeRules(a, b []DescriptorRule, problems *[]Problem) []DescriptorRule {
+// A clash is a rule that two documents have.
+type clash struct{ first, second *DescriptorRule }
+
+// problem tells of the second one, and where the first is.
+func (c clash) problem(place string) Problem {
+	return Problem{
+		File: c.second.file, Line: c.second.at.line, Col: c.second.at.col, Path: c.second.Path,
+		Message: "is in " + place + " already; keep one",
+	}
+}
+
+// mergeRules returns the rules of both levels and leaves them as they are. Of rules
+// that clash it makes one that lifts no limit of either.
+func mergeRules(a, b []DescriptorRule, clashes *[]clash) []DescriptorRule {
 	all := slices.Clone(a)
 	at := make(map[DescriptorSpot]int, len(a))
 	for i := range a {
@@ -73,14 +110,16 @@ func mergeRules(a, b []DescriptorRule, problems *[]Problem) []DescriptorRule {
 	}
 	for i := range b {
 		j, twice := at[b[i].Spot()]
-		switch {
-		case !twice:
+		if !twice {
 			all = append(all, b[i])
-		case all[j].onlyHolds() && b[i].onlyHolds() && all[j].ShareThreshold == b[i].ShareThreshold && all[j].ValueToMetric == b[i].ValueToMetric:
-			all[j].Rules = mergeRules(all[j].Rules, b[i].Rules, problems)
-		default:
-			*problems = append(*problems, b[i].repeats(&all[j]))
+			continue
 		}
+		first, below := all[j], clashes
+		if !first.onlyHolds() || !b[i].onlyHolds() || first.ShareThreshold != b[i].ShareThreshold || first.ValueToMetric != b[i].ValueToMetric {
+			*clashes = append(*clashes, clash{&first, &b[i]})
+			all[j], below = *stricter(&first, &b[i]), new([]clash) // one word is enough
+		}
+		all[j].Rules = mergeRules(first.Rules, b[i].Rules, below)
 	}
 	return all
 }
@@ -90,9 +129,21 @@ func (r *DescriptorRule) onlyHolds() bool {
 	return r.Limit == nil && len(r.Rules) > 0 && !r.Shadow && !r.QuotaMode && !r.DetailedMetric && len(r.Metadata) == 0
 }
 
-func (r *DescriptorRule) repeats(first *DescriptorRule) Problem {
-	return Problem{
-		File: r.file, Line: r.at.line, Col: r.at.col, Path: r.Path,
-		Message: fmt.Sprintf("is in %s:%d already; keep one", first.file, first.at.line),
+// stricter returns the one of two rules that lets less through; a if neither does.
+func stricter(a, b *DescriptorRule) *DescriptorRule {
+	if a.strictness() <= b.strictness() {
+		return a
 	}
+	return b
+}
+
+// strictness is what a rule lets through in a second, on average; a rule that refuses
+// nothing lets through all.
+func (r *DescriptorRule) strictness() float64 {
+	if r.Limit == nil || r.Limit.Unlimited || r.Shadow {
+		return math.Inf(1)
+	}
+	const hour, day = 3600, 24 * 3600
+	seconds := []float64{1, 60, hour, day, 7 * day, 30 * day, 365 * day}[r.Limit.Unit-UnitSecond]
+	return float64(r.Limit.Amount) / seconds / float64(r.Limit.Multiplier)
 }

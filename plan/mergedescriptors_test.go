@@ -13,7 +13,7 @@ import (
 func domains(t *testing.T, texts map[string]string) (all []*plan.RateLimits) {
 	t.Helper()
 	for file, text := range texts { // in any order
-		_, limits, problems := plan.DecodeAll(file, []byte(text))
+		_, limits, problems := decodeAll(file, []byte(text))
 		if plan.Refused(problems) {
 			t.Fatal(lines(problems))
 		}
@@ -39,11 +39,12 @@ func ruleTree(rules []plan.DescriptorRule) string {
 }
 
 const (
-	once  = "domain: d\ndescriptors:\n- {key: k, value: a*, rate_limit: {unit: day, requests_per_unit: 1}}\n"
-	other = "domain: d\ndescriptors:\n- {key: k, value: \"*a\", rate_limit: {unit: day, requests_per_unit: 1}}\n"
-	holds = "domain: d\ndescriptors:\n- key: p\n  descriptors: [{key: x}, {key: y, descriptors: [{key: 1}]}]\n"
-	more  = "domain: d\ndescriptors:\n- key: p\n  descriptors: [{key: z}, {key: y, descriptors: [{key: 2}]}]\n"
-	again = "domain: d\ndescriptors:\n- key: p\n  descriptors: [{key: y, descriptors: [{key: 0}, {key: 1}]}]\n"
+	once    = "domain: d\ndescriptors:\n- {key: k, value: a*, rate_limit: {unit: day, requests_per_unit: 1}}\n"
+	other   = "domain: d\ndescriptors:\n- {key: k, value: \"*a\", rate_limit: {unit: day, requests_per_unit: 1}}\n"
+	holds   = "domain: d\ndescriptors:\n- key: p\n  descriptors: [{key: x}, {key: y, descriptors: [{key: 1}]}]\n"
+	more    = "domain: d\ndescriptors:\n- key: p\n  descriptors: [{key: z}, {key: y, descriptors: [{key: 2}]}]\n"
+	limited = "domain: d\ndescriptors: [{key: p, rate_limit: {unit: day, requests_per_unit: 1}, descriptors: [{key: x}, {key: y}]}]\n"
+	again   = "domain: d\ndescriptors:\n- key: p\n  descriptors: [{key: y, descriptors: [{key: 0}, {key: 1}]}]\n"
 )
 
 func TestMergeRateLimits_P70_C002_ByFileName(t *testing.T) {
@@ -68,6 +69,9 @@ func TestMergeRateLimits_P70_C002_ByFileName(t *testing.T) {
 		{"held and limited", map[string]string{"a": holds, "b": strings.Replace(more, "key: p", "key: p\n  rate_limit: {unit: day, requests_per_unit: 1}", 1)}, "", "b:3:3: d / p: is in a:3 already; keep one\n"},
 		{"another flag", map[string]string{"a": holds, "b": strings.Replace(more, "key: p", "key: p\n  value_to_metric: true", 1)}, "", "b:3:3: d / p: is in a:3 already; keep one\n"},
 		{"a bad domain spoils no other", map[string]string{"a": once, "b": once, "c": strings.Replace(once, "domain: d", "domain: c", 1)}, "c: k=a*\n", "b:3:3: d / k=a*: is in a:3 already; keep one\n"},
+		{"twice, and all below it", map[string]string{"a": limited, "b": limited}, "", "b:2:15: d / p: is in a:2 already; keep one\n"},
+		{"settings of one", map[string]string{"a": once, "b": "domain: d\nmete: {replicas: split}", "c": other}, "d: k=a* k=*a\n", ""},
+		{"settings of two", map[string]string{"a": once, "b": "mete: {}\ndomain: d", "c": "domain: d\nmete:\n  shadow_mode: true"}, "", "c:3:3: mete: is in b:1 already, and a domain has its settings once; keep one\n"},
 		{"none", nil, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -84,6 +88,9 @@ func TestMergeRateLimits_P70_C002_ByFileName(t *testing.T) {
 			}
 			if got.String() != tt.want || lines(problems) != tt.says {
 				t.Errorf("got\n%s%swant\n%s%s", got.String(), lines(problems), tt.want, tt.says)
+			}
+			if strings.HasPrefix(tt.name, "settings") && len(merged) == 1 && (merged[0].Settings == nil || merged[0].Settings.Replicas != plan.Split) {
+				t.Errorf("settings %+v", merged[0].Settings)
 			}
 			after := make([]string, 0, len(all))
 			for _, l := range all {

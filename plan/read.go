@@ -17,6 +17,8 @@ type reader struct {
 	lines    int // before the document
 	root     *node
 	problems []Problem
+
+	conditions *conditions // of rate limit descriptors; nil: none so far
 }
 
 func (r *reader) add(at pos, path, message string) *Problem {

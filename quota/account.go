@@ -24,7 +24,7 @@ func (k Key) account() Key {
 // is one that nobody has used. Accounts are values: Apply never changes the one
 // that it is given.
 type Account struct {
-	Base    int64    // used by holders that were folded away
+	Base    int64    // used by holders that were folded away, less what was cleared
 	Holders []Holder // sorted by ID
 	Unknown []byte   // fields that a newer version wrote; kept as they are
 }

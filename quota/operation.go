@@ -90,11 +90,11 @@ func (p *Purse) recounted(now Instant, res Result) {
 	p.op, p.recount, p.seq = nil, nil, op.Seq
 	p.maybe = res.Seq < op.Seq
 	p.held = max(p.held, sum(op.Hold)+op.Want) // should that have been granted it goes back
+	p.contacted, p.lastContact = true, now
 	if res.Seq > 0 {
 		p.know(now, res.Own)
-		p.others = res.Used - res.Own
+		p.learn(now, res)
 	}
-	p.contacted, p.lastContact = true, now
 	p.keeper.poke(p)
 }
 
@@ -284,13 +284,12 @@ func (p *Purse) notApplied(now Instant) {
 // resume goes on where a forerunner of p under the same incarnation ended.
 func (p *Purse) resume(now Instant, res Result) {
 	p.op, p.seq = nil, res.Seq
-	p.contacted, p.lastContact = true, now
 	for i := range p.marks {
 		p.marks[i].shift(res.Own)
 	}
 	p.used += res.Own
 	p.know(now, res.Own)
-	p.others = res.Used - res.Own
+	p.learn(now, res)
 	p.keeper.poke(p)
 }
 
@@ -304,8 +303,7 @@ func (p *Purse) applied(now Instant, op *Operation, res Result) {
 	if !p.stale && !p.keeper.learning(now) { // else a report alone is answered
 		p.overdue, p.outage = p.outage.set, outage{} // what was let on meanwhile is not in op
 	}
-	p.others = res.Used - res.Own
-	p.contacted, p.lastContact = true, now
+	p.learn(now, res)
 	if op.Want > 0 {
 		p.failed = refusal{} // a report alone does not tell that leases are to be had
 	}

@@ -140,6 +140,8 @@ func (p *Purse) Room(now Instant, n int64) Verdict {
 	}
 	spendable := p.spendable(now)
 	switch {
+	case spendable >= n && p.Used()+n > p.terms.Ceiling:
+		return Spent // a lease that came after more was used than there is
 	case spendable >= n:
 		return Fits
 	case p.refused(now) && spendable+p.refusal.left < n:
@@ -258,7 +260,8 @@ func (p *Purse) Refund(now Instant, n, uncovered int64) {
 		n = uncovered
 	}
 	if p.refusal.set {
-		p.refusal.left = min(p.refusal.left+n, MaxUnits) // the next operation brings it there
+		// The next operation brings it there, but for what was used past the end.
+		p.refusal.left = min(p.refusal.left+n, max(0, p.terms.Ceiling-p.Used()))
 	}
 	if p.closing {
 		p.keeper.poke(p)
@@ -273,13 +276,16 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 	if t == p.terms {
 		return
 	}
-	same := t.worth(p.terms)
+	same, voided := t.worth(p.terms), t.Void != p.terms.Void
 	if p.stale {
 		p.stale, p.failed, p.waiting = false, refusal{}, refusal{}
 	}
 	p.terms = t
 	if same {
 		return
+	}
+	if voided {
+		p.unlearn()
 	}
 	p.over.terms += p.suspectUse(now)
 	p.suspect = 0
@@ -314,8 +320,8 @@ func (p *Purse) Closed() bool { return p.closing || p.gone }
 func (p *Purse) Gone() bool { return p.gone }
 
 // Used returns the units used of the account, by all replicas as far as this one
-// knows.
-func (p *Purse) Used() int64 { return p.others + p.used }
+// knows; never below 0, though an account that was cleared may be after a refund.
+func (p *Purse) Used() int64 { return max(0, p.others+p.used) }
 
 // trim gives up units, of the newest lots first, until no more than n can be spent.
 func (p *Purse) trim(now Instant, n int64) {

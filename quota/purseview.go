@@ -16,7 +16,7 @@ func (p *Purse) Any(now Instant) bool {
 	case p.terms.Counts || spendable > 0:
 		return true
 	case p.refused(now):
-		return p.refusal.left > 0
+		return p.refusal.left > 0 && p.terms.Ceiling > p.Used()
 	}
 	return p.terms.Ceiling > p.Used()
 }

@@ -34,11 +34,13 @@ type simulation struct {
 	memory   *storetest.Memory
 	replicas []*simReplica
 	edition  int64 // revision of the plan
+	void     int64 // how often leases were voided by hand
 	amount   int64
 	plan     simPlan
 
 	admitted map[quota.Key]int64 // less what was given back
 	lost     map[quota.Key]int64 // with replicas that came back too late, or never; less what counts as used all the same
+	cleared  map[quota.Key]int64 // of what was used
 	highest  int64               // amount there ever was
 	refused  int64
 	applied  int
@@ -63,6 +65,7 @@ type simPlan struct {
 	learns      bool // the store was restored
 	fussy       bool // the store will not do some operations
 	jumps       bool // clocks jump forward, as after a suspension
+	clears      bool // accounts are cleared
 }
 
 // An event happens at a time; of two at one time the one that was planned first.
@@ -135,7 +138,7 @@ func play(t *testing.T, seed uint64, plan simPlan) *simulation {
 	t.Helper()
 	s := &simulation{
 		t: t, rng: rand.New(rand.NewPCG(seed, 42)), memory: &storetest.Memory{}, plan: plan, edition: 1, amount: 4000, highest: 4000,
-		admitted: map[quota.Key]int64{}, lost: map[quota.Key]int64{},
+		admitted: map[quota.Key]int64{}, lost: map[quota.Key]int64{}, cleared: map[quota.Key]int64{},
 	}
 	s.memory.SetGuard(s.guard())
 	for i := range plan.replicas {
@@ -149,6 +152,9 @@ func play(t *testing.T, seed uint64, plan simPlan) *simulation {
 	s.after(s.some(10*time.Second), nil, s.mishap)
 	if plan.outage {
 		s.after(s.some(5*time.Minute), nil, s.silence)
+	}
+	if plan.clears {
+		s.after(s.some(30*time.Second), nil, s.clear)
 	}
 	end := int64(plan.minutes) * int64(time.Minute)
 	s.run(end)
@@ -178,7 +184,8 @@ func (s *simulation) guard() quota.Guard {
 
 func (s *simulation) terms() *quota.Terms {
 	tm := terms(s.amount)
-	tm.Version, tm.Guards, tm.ExactBelow = s.edition, []quota.Guard{s.guard()}, s.plan.exactBelow
+	tm.Version, tm.Guards, tm.ExactBelow = s.edition+s.void, []quota.Guard{s.guard()}, s.plan.exactBelow
+	tm.Void = s.void
 	tm.Cap, tm.Rule.ReportEvery = s.plan.limit, s.plan.reportEvery
 	return tm
 }
@@ -237,10 +244,33 @@ func (s *simulation) edit() {
 	s.highest = max(s.highest, s.amount)
 	s.memory.SetGuard(s.guard())
 	s.note("the amount is %d", s.amount)
+	s.tell()
+}
+
+// tell tells all replicas of new terms.
+func (s *simulation) tell() {
 	tm := s.terms()
 	for _, r := range s.replicas {
 		s.after(s.some(2*time.Second), r, func() { r.hear(tm) })
 	}
+}
+
+// clear clears an account, of this window or of the one before, and plans the next.
+func (s *simulation) clear() {
+	if s.over() {
+		return
+	}
+	s.after(s.some(time.Minute), nil, s.clear)
+	window := max(0, s.now/int64(5*time.Minute)-s.rng.Int64N(8)/7)
+	key := quota.Key{Tenant: "org:a", Limit: fmt.Sprint("l", s.rng.IntN(2)), Window: fmt.Sprint(window)}
+	n := s.memory.Clear(key)
+	if used := s.memory.Account(key).Used(); used != 0 {
+		s.t.Fatalf("%v: used %d after it was cleared", time.Duration(s.now), used)
+	}
+	s.cleared[key] += n
+	s.void++
+	s.note("%v is cleared of %d", key, n)
+	s.tell()
 }
 
 // apply does an operation and checks the rule: nothing is granted past the ceiling,
@@ -269,7 +299,8 @@ func (s *simulation) checkAdmitted(key quota.Key) {
 	if s.plan.allow || s.plan.amnesia && s.plan.exactBelow < s.amount || s.plan.edits || s.plan.rebirths || s.plan.outage || s.plan.jumps {
 		return
 	}
-	if n := s.admitted[withoutRoot(key)]; n > s.highest {
+	key = withoutRoot(key)
+	if n := s.admitted[key] - s.cleared[key]; n > s.highest {
 		s.t.Fatalf("%v: %d units of %d admitted", time.Duration(s.now), n, s.highest)
 	}
 }
@@ -313,15 +344,16 @@ func (s *simulation) check() {
 	}
 	for key, admitted := range s.admitted {
 		a, _ := quota.Reclaim(s.memory.Account(key), gone)
-		dropped -= admitted - s.lost[key] - a.Used()
+		counted := a.Used() + s.cleared[key]
+		dropped -= admitted - s.lost[key] - counted
 		for _, h := range a.Holders {
 			if len(h.Leases) > 0 {
 				s.t.Errorf("%v: %s still holds %v", key, h.ID, h.Leases)
 			}
 		}
 		// What was given back may be lost with a replica, too: lost is below 0 then.
-		if a.Used() > admitted-s.lost[key] {
-			s.t.Errorf("%v: %d admitted, %d lost, %d counted", key, admitted, s.lost[key], a.Used())
+		if counted > admitted-s.lost[key] {
+			s.t.Errorf("%v: %d admitted, %d lost, %d counted", key, admitted, s.lost[key], counted)
 		}
 	}
 	// Of what is lost with a holder nobody knows whether the store has it.

@@ -118,8 +118,12 @@ func group(c quota.Calendar, clock int64) int64 {
 func TestSeveralUnitsAroundChanges_P12(t *testing.T) {
 	t.Parallel()
 	calendars := []quota.Calendar{
-		{Kind: quota.Hour, Times: 2}, {Kind: quota.Hour, Times: 6}, {Kind: quota.Hour, Times: 7}, {Kind: quota.Hour, Times: 24},
-		{Kind: quota.Day, Times: 2}, {Kind: quota.Day, Times: 3},
+		{Kind: quota.Hour, Times: 2},
+		{Kind: quota.Hour, Times: 6},
+		{Kind: quota.Hour, Times: 7},
+		{Kind: quota.Hour, Times: 24},
+		{Kind: quota.Day, Times: 2},
+		{Kind: quota.Day, Times: 3},
 	}
 	total := 0
 	for i, h := range histories() {

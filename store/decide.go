@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/meteproject/mete/plan"
 )
@@ -28,8 +27,8 @@ type decided struct {
 }
 
 // decide finds out which edits are valid, all of them together, and puts those of
-// tenants, credentials and webhooks in force. Valid apps, plans and routes are in
-// the catalog too, but have to be published or taken back.
+// tenants, credentials and webhooks in force. Valid documents of the published kinds
+// are in the catalog too, but have to be published or taken back.
 func (s *shelf) decide() decided {
 	var ds decided
 	before := s.catalog.Snapshot()
@@ -43,7 +42,7 @@ func (s *shelf) decide() decided {
 		switch {
 		case c.problems != nil:
 			s.reject(Rejection{Kind: c.kind, Name: c.name, Revision: c.revision, Problems: c.problems}, c.doc)
-		case published(c.kind) || !s.fleet.fits(c.doc):
+		case Published(c.kind) || !s.fleet.fits(c.doc):
 			ds.publish = append(ds.publish, c)
 		default:
 			s.accept(c.docID)
@@ -63,11 +62,11 @@ func (s *shelf) collect() (candidates []*candidate, deletions []docID) {
 		src, there := s.sources[id]
 		switch {
 		case !there:
-			if !published(id.kind) && s.inForce(id) {
+			if !Published(id.kind) && s.inForce(id) {
 				s.fallBack(id, 0, "")
 			}
 			deletions = append(deletions, id)
-		case published(id.kind) && s.effective[id].source == src.revision:
+		case Published(id.kind) && s.effective[id].source == src.revision:
 			s.accept(id)
 		case early != nil:
 			read = append(read, early)
@@ -175,7 +174,7 @@ func compareIDs(a, b docID) int {
 
 // takeBack puts in force again what was before c.
 func (s *shelf) takeBack(c *candidate) {
-	if c.before != nil && published(c.kind) {
+	if c.before != nil && Published(c.kind) {
 		s.put(c.before, c.beforeRevision)
 		return
 	}
@@ -191,7 +190,7 @@ func (s *shelf) takeBack(c *candidate) {
 // revision is rejected. That version is in force under the revision of the edit
 // (0: of a deletion), since that is what guards find in etcd.
 func (s *shelf) fallBack(id docID, revision int64, why string) {
-	if !published(id.kind) {
+	if !Published(id.kind) {
 		doc, _ := s.catalog.Snapshot().Document(id.kind, id.name)
 		if doc == nil {
 			doc, _ = plan.DecodeOne(id.kind, id.name, "", []byte(s.effective[id].text))
@@ -209,6 +208,6 @@ func (s *shelf) fallBack(id docID, revision int64, why string) {
 	} else {
 		why = "has never been valid: " + why
 	}
-	s.catalog.PutBroken(id.kind, id.name, revision, strings.ToLower(string(id.kind))+" "+id.name+" "+why)
+	s.catalog.PutBroken(id.kind, id.name, revision, id.says(why))
 	s.relevant = true
 }

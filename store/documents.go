@@ -194,7 +194,8 @@ func epochIn(b batch, otherwise string) string {
 // settle decides, publishes, and hands out a snapshot if there is a new one.
 func (d *Documents) settle(ctx context.Context) {
 	d.searches = 0
-	changed := !d.shelf.handed
+	changed := !d.shelf.handed || d.shelf.held
+	d.shelf.halfway, d.shelf.held = false, false
 	// Each turn may make other documents valid; a chain of them is short.
 	for range maxTurns {
 		ds := d.shelf.decide()
@@ -218,7 +219,7 @@ func (d *Documents) settle(ctx context.Context) {
 	for _, r := range list {
 		d.stats.Rejected[r.Kind]++
 	}
-	if !changed {
+	if d.shelf.held = changed && d.shelf.halfway; !changed || d.shelf.held {
 		d.mu.Unlock()
 		return
 	}

@@ -170,7 +170,7 @@ func presenceOf(value []byte) Presence {
 // replica was, they pass.
 func (f *fleet) bars(c *candidate) *plan.Problem {
 	level, path := c.doc.Needs()
-	if f == nil || level <= 1 || !published(c.kind) && f.fits(c.doc) {
+	if f == nil || level <= 1 || !Published(c.kind) && f.fits(c.doc) {
 		return nil
 	}
 	why := f.behind(level)

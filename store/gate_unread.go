@@ -3,7 +3,6 @@ package store
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/meteproject/mete/plan"
 )
@@ -24,7 +23,7 @@ func (s *shelf) keepOn(id docID, revision int64, r Rejection) {
 		s.put(doc, revision)
 		return
 	}
-	s.catalog.PutBroken(id.kind, id.name, revision, strings.ToLower(string(id.kind))+" "+id.name+" "+first(r.Problems))
+	s.catalog.PutBroken(id.kind, id.name, revision, id.says(first(r.Problems)))
 	s.relevant = true
 }
 

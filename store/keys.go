@@ -13,7 +13,7 @@ import (
 // Keys. Old processes read them during a rollout, so kinds may be added but never
 // changed.
 //
-//	/mete/v1/KIND/NAME                               what somebody wants
+//	/mete/v1/KIND/NAME                               what somebody wants; of ratelimits, slashes of NAME stay
 //	/mete/v1/effective/KIND/NAME                     what is enforced
 //	/mete/v1/status/KIND/NAME                        why it is not what somebody wants
 //	/mete/v1/epoch                                   random id of this store
@@ -76,6 +76,8 @@ func folder(k plan.Kind) string {
 		return "credentials"
 	case plan.KindWebhook:
 		return "webhooks"
+	case plan.KindRateLimits:
+		return "ratelimits"
 	}
 	return ""
 }
@@ -85,7 +87,7 @@ func folder(k plan.Kind) string {
 func Kinds() []plan.Kind {
 	return []plan.Kind{
 		plan.KindApp, plan.KindPlan, plan.KindRoutes,
-		plan.KindTenant, plan.KindCredential, plan.KindWebhook,
+		plan.KindTenant, plan.KindCredential, plan.KindWebhook, plan.KindRateLimits,
 	}
 }
 
@@ -93,7 +95,7 @@ func Kinds() []plan.Kind {
 func kindOf(segment string) (plan.Kind, bool) {
 	for _, k := range [...]plan.Kind{
 		plan.KindTenant, plan.KindCredential, // by far the most
-		plan.KindApp, plan.KindPlan, plan.KindRoutes, plan.KindWebhook,
+		plan.KindApp, plan.KindPlan, plan.KindRoutes, plan.KindWebhook, plan.KindRateLimits,
 	} {
 		if folder(k) == segment {
 			return k, true
@@ -106,16 +108,16 @@ func kindOf(segment string) (plan.Kind, bool) {
 func DocumentPrefix(k plan.Kind) string { return Prefix + folder(k) + "/" }
 
 // DocumentKey returns the key that people write the document to.
-func DocumentKey(k plan.Kind, name string) string { return DocumentPrefix(k) + escape(name) }
+func DocumentKey(k plan.Kind, name string) string { return DocumentPrefix(k) + escapeName(k, name) }
 
 // EffectiveKey returns the key of the document's last valid text.
 func EffectiveKey(k plan.Kind, name string) string {
-	return EffectivePrefix + folder(k) + "/" + escape(name)
+	return EffectivePrefix + folder(k) + "/" + escapeName(k, name)
 }
 
 // StatusKey returns the key that tells why the document's newest edit is rejected.
 func StatusKey(k plan.Kind, name string) string {
-	return StatusPrefix + folder(k) + "/" + escape(name)
+	return StatusPrefix + folder(k) + "/" + escapeName(k, name)
 }
 
 // ParseDocumentKey is the inverse of DocumentKey. A key that DocumentKey cannot
@@ -130,11 +132,40 @@ func parseUnder(prefix, key string) (plan.Kind, string, bool) {
 	}
 	segment, escaped, _ := strings.Cut(rest, "/")
 	kind, known := kindOf(segment)
-	name, canonical := unescape(escaped)
+	name, canonical := unescapeName(kind, escaped)
 	if !known || !canonical || name == "" {
 		return "", "", false
 	}
 	return kind, name, true
+}
+
+// escapeName makes the name of a document the end of a key. Slashes in the names of
+// domains, such as shop/eg/http, stay, so that people and gateways can type them.
+func escapeName(k plan.Kind, name string) string {
+	if k != plan.KindRateLimits || !strings.Contains(name, "/") {
+		return escape(name)
+	}
+	segments := strings.Split(name, "/")
+	for i := range segments {
+		segments[i] = escape(segments[i])
+	}
+	return strings.Join(segments, "/")
+}
+
+// unescapeName is the inverse of escapeName; false if that cannot have made s.
+func unescapeName(k plan.Kind, s string) (string, bool) {
+	if k != plan.KindRateLimits {
+		return unescape(s)
+	}
+	segments := strings.Split(s, "/")
+	for i := range segments {
+		name, canonical := unescape(segments[i])
+		if !canonical || strings.Contains(name, "/") {
+			return "", false
+		}
+		segments[i] = name
+	}
+	return strings.Join(segments, "/"), true
 }
 
 // AccountKey returns the key of an account.
@@ -184,20 +215,23 @@ func UsedKey(app string) string { return usedPrefix + escape(app) }
 func liableKey(incarnation string) string  { return LiablePrefix + escape(incarnation) }
 func replicaKey(incarnation string) string { return ReplicasPrefix + escape(incarnation) }
 
-// guardKey returns the key whose revision a guard is about: what is enforced of
-// apps, plans and routes, and the document itself of the others.
+// limitsInForce returns what the keys of all rate limits in force begin with.
+func limitsInForce() string { return EffectivePrefix + folder(plan.KindRateLimits) + "/" }
+
+// guardKey returns the key whose revision a guard is about: what is enforced of the
+// published kinds, and the document itself of the others.
 func guardKey(g quota.Guard) string {
 	kind := plan.Kind(g.Kind)
-	if published(kind) {
+	if Published(kind) {
 		return EffectiveKey(kind, g.Name)
 	}
 	return DocumentKey(kind, g.Name)
 }
 
-// published tells whether documents of a kind are enforced from their copy under
+// Published tells whether documents of a kind are enforced from their copy under
 // effective/, rather than from the key that people write.
-func published(k plan.Kind) bool {
-	return k == plan.KindApp || k == plan.KindPlan || k == plan.KindRoutes
+func Published(k plan.Kind) bool {
+	return k == plan.KindApp || k == plan.KindPlan || k == plan.KindRoutes || k == plan.KindRateLimits
 }
 
 // shards is how many there are.

@@ -22,7 +22,7 @@ const maxSearches = 200
 // wrote. Until etcd has it, c is not in force. Above feature level 1 the transaction
 // also finds that every live replica was judged, and raises the store's minimum.
 func (d *Documents) publish(ctx context.Context, c *candidate) error {
-	if !published(c.kind) {
+	if !Published(c.kind) {
 		return d.raise(ctx, c)
 	}
 	s := d.shelf
@@ -34,6 +34,10 @@ func (d *Documents) publish(ctx context.Context, c *candidate) error {
 	compares := append(s.fleet.guards(level),
 		clientv3.Compare(clientv3.ModRevision(DocumentKey(c.kind, c.name)), "=", c.revision),
 		clientv3.Compare(clientv3.ModRevision(key), "=", known.revision))
+	if c.kind == plan.KindRateLimits {
+		// What another replica puts in force at the same time may say the same rule.
+		compares = append(compares, clientv3.Compare(clientv3.ModRevision(limitsInForce()), "<", s.siblings+1).WithPrefix())
+	}
 	if newZone(c, known) {
 		compares = append(compares, clientv3.Compare(clientv3.CreateRevision(UsedKey(c.name)), "=", 0))
 	}
@@ -48,6 +52,9 @@ func (d *Documents) publish(ctx context.Context, c *candidate) error {
 		return nil
 	}
 	s.fleet.raised(level, r.Header.Revision)
+	if c.kind == plan.KindRateLimits {
+		s.siblings = r.Header.Revision
+	}
 	s.setEffective(c.docID, r.Header.Revision, []byte(value))
 	s.accept(c.docID)
 	delete(s.owed, c.docID)
@@ -72,8 +79,9 @@ func (d *Documents) lost(c *candidate, known effective, r *clientv3.TxnResponse)
 			Problems: []plan.Problem{zoneProblem(c, known)},
 		}, nil)
 	case level > 1:
-		s.dirty[c.docID] = nil // another fleet may decide otherwise
+		s.dirty[c.docID] = nil // another fleet, or another document, may decide otherwise
 	}
+	s.halfway = s.halfway || c.kind == plan.KindRateLimits && s.effective[c.docID].source != c.revision
 }
 
 // raise makes the store's minimum what c needs, which is of a kind that is not
@@ -140,22 +148,29 @@ func (d *Documents) unpublish(ctx context.Context, id docID) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	key := EffectiveKey(id.kind, id.name)
+	source := DocumentKey(id.kind, id.name)
 	r, err := txn(ctx, d.cluster,
 		[]clientv3.Cmp{
-			clientv3.Compare(clientv3.ModRevision(DocumentKey(id.kind, id.name)), "=", 0),
+			clientv3.Compare(clientv3.ModRevision(source), "=", 0),
 			clientv3.Compare(clientv3.ModRevision(key), "=", s.effective[id].revision),
 		},
-		[]clientv3.Op{clientv3.OpDelete(key), clientv3.OpDelete(StatusKey(id.kind, id.name))}, nil)
+		[]clientv3.Op{clientv3.OpDelete(key), clientv3.OpDelete(StatusKey(id.kind, id.name))},
+		[]clientv3.Op{clientv3.OpGet(source, clientv3.WithCountOnly()), clientv3.OpGet(key, clientv3.WithCountOnly())})
 	if err != nil {
 		return fmt.Errorf("end %s: %w", key, err)
 	}
-	if r.Succeeded {
-		s.dropEffective(id, r.Header.Revision)
-		delete(s.deleted, id)
-		s.accept(id)
-		delete(s.owed, id)
-		delete(s.statuses, id)
+	// Whoever loses to one that ended it too takes that over at once: what else is
+	// decided now may say the same rules as the document that is gone.
+	gone := r.Succeeded || r.Responses[0].GetResponseRange().GetCount()+r.Responses[1].GetResponseRange().GetCount() == 0
+	if !gone {
+		s.halfway = s.halfway || id.kind == plan.KindRateLimits
+		return nil
 	}
+	s.dropEffective(id, r.Header.Revision)
+	delete(s.deleted, id)
+	s.accept(id)
+	delete(s.owed, id)
+	delete(s.statuses, id)
 	return nil
 }
 
@@ -197,14 +212,14 @@ func (d *Documents) recordOne(ctx context.Context, id docID) error {
 		if _, stored := s.statuses[id]; stored {
 			ops = append(ops, clientv3.OpDelete(status))
 		}
-		if kept && !published(id.kind) {
+		if kept && !Published(id.kind) {
 			ops = append(ops, clientv3.OpDelete(effectiveKey))
 		}
 	} else {
 		if r.changed {
 			ops = append(ops, clientv3.OpPut(status, encodeRecord(r.record())))
 		}
-		if r.changed && !kept && !published(id.kind) {
+		if r.changed && !kept && !Published(id.kind) {
 			if doc, text, revision := lastGood(ctx, d.cluster, id, r.Revision, s.fleet.fits); doc != nil {
 				good := candidate{doc: doc, revision: revision, text: text}
 				ops = append(ops, clientv3.OpPut(effectiveKey, encodeRecord(good.record())))

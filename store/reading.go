@@ -56,7 +56,7 @@ func (s *shelf) early(changes []change, r *readings) {
 	for i := range changes {
 		c := &changes[i]
 		kind, name, ok := ParseDocumentKey(c.key)
-		if !ok || published(kind) {
+		if !ok || Published(kind) {
 			continue
 		}
 		id := docID{kind, name}

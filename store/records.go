@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/meteproject/mete/plan"
@@ -44,13 +45,26 @@ type Rejection struct {
 
 func (r Rejection) record() statusRecord {
 	s := statusRecord{Revision: r.Revision, Since: r.Since, Deleted: r.Deleted, Problems: []problemRecord{}}
+	more := 0
 	for _, p := range r.Problems {
-		if !p.Warning {
+		switch {
+		case p.Warning:
+		case len(s.Problems) == maxProblems:
+			more++
+		default:
 			s.Problems = append(s.Problems, problemRecord{p.File, p.Line, p.Col, p.Path, p.Message})
 		}
 	}
+	if more > 0 {
+		last := &s.Problems[maxProblems-1]
+		last.Message += fmt.Sprintf("; and %d more problems, which metectl validate shows", more)
+	}
 	return s
 }
+
+// maxProblems is how many problems of a document are stored: a long one that is wrong
+// throughout has more of them than etcd takes.
+const maxProblems = 100
 
 func (s statusRecord) rejection(id docID) Rejection {
 	r := Rejection{Kind: id.kind, Name: id.name, Revision: s.Revision, Since: s.Since, Deleted: s.Deleted}
@@ -62,13 +76,17 @@ func (s statusRecord) rejection(id docID) Rejection {
 	return r
 }
 
-// encodeRecord returns a record as indented JSON: people read it.
+// encodeRecord returns a record as indented JSON: people read it. No byte of a text
+// takes more than two, so that the longest document fits (plan.MaxRateLimits).
 func encodeRecord(v any) string {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
 		panic("store: a record that JSON cannot express: " + err.Error())
 	}
-	return string(b)
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 func decodeRecord[T any](b []byte) (T, error) {

@@ -15,6 +15,19 @@ type docID struct {
 	name string
 }
 
+// says makes a sentence about a document: "plan free has never been valid".
+func (id docID) says(predicate string) string {
+	subject := strings.ToLower(string(id.kind))
+	if id.kind == plan.KindRateLimits {
+		subject = "rate limits"
+		verb, rest, _ := strings.Cut(predicate, " ")
+		if many := map[string]string{"has": "have", "is": "are", "needs": "need"}[verb]; many != "" {
+			predicate = many + " " + rest
+		}
+	}
+	return subject + " " + id.name + " " + predicate
+}
+
 // A source is what somebody wants.
 type source struct {
 	revision int64
@@ -68,9 +81,16 @@ type shelf struct {
 	// relevant: the catalog has changed, so rejections are decided anew.
 	relevant bool
 	handed   bool // a snapshot was handed out
-	epoch    string
-	warned   map[string]bool // keys outside of the schema
-	alarmed  bool            // that no plan is left was told
+	// siblings is the revision up to which all that is in force of rate limits is known.
+	siblings int64
+	// halfway: another replica, whose word is on its way here, puts the same edits of
+	// rate limits in force, and this one knows only some of it. Rules that moved from one
+	// document to another, or to another name, would be in none.
+	halfway bool
+	held    bool // a snapshot waits for that
+	epoch   string
+	warned  map[string]bool // keys outside of the schema
+	alarmed bool            // that no plan is left was told
 }
 
 func newShelf(log zerolog.Logger) *shelf {
@@ -95,6 +115,7 @@ func documentSpans() []span {
 func (s *shelf) apply(b batch) {
 	if b.full {
 		s.sweep(&b)
+		s.siblings = b.revision
 	}
 	if s.fleet != nil {
 		s.fleet.apply(&b)
@@ -134,6 +155,9 @@ func (s *shelf) change(c change) {
 		s.changeSource(docID{kind, name}, c)
 		return
 	}
+	if strings.HasPrefix(c.key, limitsInForce()) {
+		s.siblings = max(s.siblings, c.revision) // changes of one range come in their order
+	}
 	if kind, name, ok := parseUnder(EffectivePrefix, c.key); ok {
 		s.changeEffective(docID{kind, name}, c)
 		return
@@ -150,7 +174,7 @@ func (s *shelf) change(c change) {
 	case isVersion && canonical:
 		s.catalog.SetVoid(tenant, c.revision)
 		s.relevant = true
-	case strings.HasPrefix(c.key, Prefix+"ratelimits/"), isFleetKey(c.key):
+	case isFleetKey(c.key):
 	case !s.warned[c.key] && len(s.warned) < maxWarned && !c.deleted():
 		s.warned[c.key] = true
 		s.log.Warn().Str("key", c.key).Msg("key is no document; ignored")
@@ -194,13 +218,13 @@ func (s *shelf) changeEffective(id docID, c change) {
 	s.setEffective(id, c.revision, c.value())
 }
 
-// setEffective takes over what is enforced. Apps, plans and routes are in force
-// by that, whoever found them valid.
+// setEffective takes over what is enforced. Documents of the published kinds are in
+// force by that, whoever found them valid.
 func (s *shelf) setEffective(id docID, revision int64, value []byte) {
 	record, err := decodeRecord[effectiveRecord](value)
 	e := effective{revision: revision, source: record.SourceRevision, text: record.Document}
 	switch {
-	case published(id.kind):
+	case Published(id.kind):
 		var problems []plan.Problem
 		if e.doc, problems = plan.DecodeOne(id.kind, id.name, "", []byte(record.Document)); e.doc != nil {
 			s.put(e.doc, revision)
@@ -217,7 +241,7 @@ func (s *shelf) setEffective(id docID, revision int64, value []byte) {
 func (s *shelf) dropEffective(id docID, revision int64) {
 	delete(s.effective, id)
 	delete(s.unread, id)
-	if published(id.kind) {
+	if Published(id.kind) {
 		s.catalog.Delete(id.kind, id.name, revision)
 		s.relevant = true
 	}

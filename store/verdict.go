@@ -17,10 +17,10 @@ func (s *shelf) accept(id docID) {
 		s.log.Info().Str("kind", string(id.kind)).Str("name", id.name).Msg("document is not rejected any more")
 	}
 	_, hasEffective := s.effective[id]
-	if _, hasStatus := s.statuses[id]; hasStatus || hasEffective && !published(id.kind) {
+	if _, hasStatus := s.statuses[id]; hasStatus || hasEffective && !Published(id.kind) {
 		s.owed[id] = true
 	}
-	if src := s.sources[id]; src.text != nil && !published(id.kind) {
+	if src := s.sources[id]; src.text != nil && !Published(id.kind) {
 		s.sources[id] = source{revision: src.revision}
 	}
 }
@@ -73,7 +73,7 @@ func (s *shelf) decideDeletions(ids []docID) []docID {
 				continue
 			}
 			again = true
-			if _, there := s.effective[id]; published(id.kind) && there {
+			if _, there := s.effective[id]; Published(id.kind) && there {
 				may = append(may, id)
 				continue
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -50,18 +51,22 @@ func (e *PartialError) Error() string {
 func (e *PartialError) Unwrap() error { return e.Err }
 
 // maxChanges is how many documents one transaction takes: etcd allows 128
-// operations in each part of it.
-const maxChanges = 60
+// operations in each part of it. maxChangedBytes is how long they may be together, as
+// etcd takes 1.5 MiB in one request.
+const (
+	maxChanges      = 60
+	maxChangedBytes = 1 << 20
+)
 
 // ApplyDocuments makes all changes in one transaction, and returns its revision.
-// More than 60 take several: when a later one fails, the error is a
+// More than 60, or more than 1 MiB, take several: when a later one fails, the error is a
 // [*PartialError]. A store that needs a newer version is not written to: the error is
 // a [*TooOldError]. An error that is neither that nor [ErrChanged] leaves open whether
 // the transaction that failed was applied.
 func ApplyDocuments(ctx context.Context, kv Doer, changes []Change) (int64, error) {
 	var revision int64
 	applied := 0
-	for part := range slices.Chunk(changes, maxChanges) {
+	for part := range partsOf(changes) {
 		r, err := applyChanges(ctx, kv, part)
 		for errors.Is(err, errMinimum) { // it rose just now
 			r, err = applyChanges(ctx, kv, part)
@@ -76,6 +81,26 @@ func ApplyDocuments(ctx context.Context, kv Doer, changes []Change) (int64, erro
 		applied += len(part)
 	}
 	return revision, nil
+}
+
+// partsOf divides changes into what one transaction takes, in their order.
+func partsOf(changes []Change) iter.Seq[[]Change] {
+	return func(yield func([]Change) bool) {
+		from, size := 0, 0
+		for i := range changes {
+			n := len(changes[i].Text)
+			if i > from && (i-from == maxChanges || size+n > maxChangedBytes) {
+				if !yield(changes[from:i]) {
+					return
+				}
+				from, size = i, 0
+			}
+			size += n
+		}
+		if from < len(changes) {
+			yield(changes[from:])
+		}
+	}
 }
 
 func applyChanges(ctx context.Context, kv Doer, changes []Change) (int64, error) {

@@ -12,11 +12,12 @@ import (
 // in use, for tests, scripts and metectl.
 const addressesFile = "addresses.json"
 
-// addresses are the addresses in use.
+// addresses are the addresses in use, each host:port or unix:///path.
 type addresses struct {
 	GRPC    string `json:"grpc"`
 	Admin   string `json:"admin"`
 	Metrics string `json:"metrics"`
+	Peers   string `json:"peers,omitempty"`
 	Etcd    string `json:"etcd,omitempty"` // of the embedded etcd
 }
 

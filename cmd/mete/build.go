@@ -106,13 +106,17 @@ func (m *mete) prepare(ctx context.Context, _ process) error {
 	}{
 		{"metrics-listen", m.cfg.MetricsListen, &m.open.metrics, &m.inUse.Metrics},
 		{"admin-listen", m.cfg.AdminListen, &m.open.admin, &m.inUse.Admin},
+		{"peer-listen", m.cfg.PeerListen, &m.open.peers, &m.inUse.Peers},
 		{"grpc-listen", m.cfg.GRPCListen, &m.open.grpc, &m.inUse.GRPC},
 	} {
+		if one.addr == "" { // peer-listen alone may be
+			continue
+		}
 		l, err := listen(ctx, one.name, one.addr)
 		if err != nil {
 			return err
 		}
-		*one.to, *one.inUse = l, l.Addr().String()
+		*one.to, *one.inUse = l, addressOf(l)
 	}
 	return nil
 }
@@ -135,7 +139,10 @@ func (m *mete) startTLS(ctx context.Context, _ process) (err error) {
 		return err
 	}
 	if len(m.cfg.EtcdEndpoints) > 0 {
-		m.secure.calledAs = cmp.Or(m.cfg.PeerName, hostOf(m.advertised()))
+		m.secure.calledAs = m.cfg.PeerName
+		if at := m.advertised(); !isSocket(at) {
+			m.secure.calledAs = cmp.Or(m.cfg.PeerName, hostOf(at))
+		}
 		m.secure.warnOfPeers()
 	}
 	hup := m.hangup()
@@ -203,10 +210,11 @@ func (m *mete) assemble(context.Context, process) error {
 		Settled: func(holders []string) { m.settled = holders },
 	}, m.orphans)
 	m.decider = authz.New(authz.Config{
-		Keeper: m.keeper, Now: time.Now, MaxTenants: m.cfg.MaxTenants,
+		Keeper: m.keeper, Now: time.Now, MaxTenants: m.cfg.MaxTenants, MaxCounters: m.cfg.MaxCounters, MaxRuleSeries: m.cfg.MaxRatelimitSeries,
 		Waited:  func(d time.Duration) { m.metrics.lease.Observe(d.Seconds()) },
 		Process: m.process, Used: m.tellsUse(),
 	})
+	m.decider.SetShadowMode(m.cfg.ShadowMode)
 	m.assembleSettlement()
 
 	m.members.Log, m.members.PresenceTTL = m.log, m.cfg.PresenceTTL
@@ -229,7 +237,7 @@ func (m *mete) assemble(context.Context, process) error {
 		loaded: m.decider.Ready, sealing: m.decider.Sealing, met: m.met, entered: m.gate.open, behind: m.gate.behind.Load,
 		storeUp: m.storeUp,
 	}
-	m.metrics.registry.MustRegister(newCollector(m.read), newSettlementCollector(m.readSettlement))
+	m.metrics.registry.MustRegister(newCollector(m.read), newSettlementCollector(m.readSettlement), newRatelimitCollector(m.decider.Stats))
 	return nil
 }
 
@@ -268,6 +276,10 @@ func (m *mete) run(ctx context.Context, _ process) error {
 		secure := m.secure.listenerConfig("h2", "http/1.1")
 		return serveHTTP(ctx, m.open.admin, adminMux(plan.Schema(), m.status, quotas), secure, m.log)
 	})
+	if m.open.peers != nil {
+		m.parts.start(ctx, "peer listener", func(ctx context.Context) error { return servePeers(ctx, m.open.peers, m.envoy) })
+	}
+	// Its end is that of the server, and so of the peer listener, too.
 	m.parts.start(ctx, "gRPC listener", func(ctx context.Context) error {
 		return serveGRPC(ctx, m.open.grpc, m.envoy, func() { close(closing) }, m.log)
 	})
@@ -353,10 +365,10 @@ func (m *mete) drain() {
 }
 
 // listeners are the open sockets. A part that serves one closes it.
-type listeners struct{ metrics, admin, grpc net.Listener }
+type listeners struct{ metrics, admin, peers, grpc net.Listener }
 
 func (l listeners) close() {
-	for _, one := range []net.Listener{l.metrics, l.admin, l.grpc} {
+	for _, one := range []net.Listener{l.metrics, l.admin, l.peers, l.grpc} {
 		if one != nil {
 			_ = one.Close()
 		}

@@ -18,6 +18,8 @@ const (
 	maxRefusalMemory = time.Minute
 	// liableFor is the life of a replica's liable key (design 6.4).
 	liableFor = 30 * time.Minute
+	// maxRatelimitSeries is what a Prometheus still takes from one target.
+	maxRatelimitSeries = 1_000_000
 )
 
 // check returns everything in s that cannot work, or nil. Each message says why.
@@ -28,6 +30,9 @@ func (s settings) check() error {
 		"name %q must be a word without blanks, slashes and control characters: it is shown in lists", s.Name)
 	c.check(s.MaxStreams >= 1 && s.MaxStreams <= 1<<31-1, "max-streams %d must be from 1 to 2147483647", s.MaxStreams)
 	c.check(s.MaxTenants >= 1, "max-tenants %d must be at least 1", s.MaxTenants)
+	c.check(s.MaxCounters >= 1, "max-counters %d must be at least 1", s.MaxCounters)
+	c.check(s.MaxRatelimitSeries >= 1 && s.MaxRatelimitSeries <= maxRatelimitSeries,
+		"max-ratelimit-series %d must be from 1 to %d: each is five lines of every scrape", s.MaxRatelimitSeries, maxRatelimitSeries)
 	c.check(s.GOGC >= 1 || s.GOGC == -1, "gogc %d must be a percentage above 0, or -1 for off", s.GOGC)
 	c.check(s.EtcdBatch == batchAuto || s.EtcdBatch == batchNested || s.EtcdBatch == batchSingle,
 		"etcd-batch %q is none of %s, %s and %s", s.EtcdBatch, batchAuto, batchNested, batchSingle)
@@ -108,12 +113,19 @@ func (s settings) checkEndpoint(c *complaints, i int, endpoint string) {
 func (s settings) checkListeners(c *complaints) {
 	s.checkListener(c, "grpc-listen", s.GRPCListen, s.TLSCert != "", "give tls-cert and tls-key, or")
 	s.checkListener(c, "admin-listen", s.AdminListen, s.TLSCert != "", "give tls-cert and tls-key, or")
+	if s.PeerListen != "" {
+		c.check(!isSocket(s.PeerListen), "peer-listen %s must be host:port: other replicas are on other machines", s.PeerListen)
+		s.checkListener(c, "peer-listen", s.PeerListen, s.TLSCert != "", "give tls-cert and tls-key, or")
+	}
 	s.checkListener(c, "metrics-listen", s.MetricsListen, false, "metrics and probes are always plain HTTP:")
 	if len(s.EtcdEndpoints) == 0 {
+		c.check(!isSocket(s.EtcdListen), "etcd-listen %s must be host:port: the embedded etcd listens on no unix socket", s.EtcdListen)
 		s.checkListener(c, "etcd-listen", s.EtcdListen, false, "the embedded etcd is open to whoever reaches it:")
 	}
 	taken := map[string]string{}
-	for name, addr := range map[string]string{"grpc-listen": s.GRPCListen, "admin-listen": s.AdminListen, "metrics-listen": s.MetricsListen} {
+	for name, addr := range map[string]string{
+		"grpc-listen": s.GRPCListen, "admin-listen": s.AdminListen, "metrics-listen": s.MetricsListen, "peer-listen": s.PeerListen,
+	} {
 		if _, port, err := net.SplitHostPort(addr); err == nil && port != "0" && taken[addr] != "" {
 			c.add("%s and %s are both %s", min(name, taken[addr]), max(name, taken[addr]), addr)
 		}
@@ -122,9 +134,13 @@ func (s settings) checkListeners(c *complaints) {
 }
 
 func (s settings) checkListener(c *complaints, name, addr string, secured bool, hint string) {
+	if isSocket(addr) {
+		checkSocket(c, name, addr)
+		return
+	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		c.add("%s %q must be host:port", name, addr)
+		c.add("%s %q must be host:port or unix:///path", name, addr)
 		return
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {

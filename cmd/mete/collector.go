@@ -87,11 +87,11 @@ func (m *metrics) handler() http.Handler {
 type collector struct {
 	read func() readings
 
-	decisions, unavailable, refusals, undecided, evicted, overshoot, leases, leaseUnits, purses, rejected, notAfter *prometheus.Desc
-	storeUp, revision, tenants, replicas                                                                            *prometheus.Desc
+	decisions, unavailable, refusals, undecided, evicted, outgone, overshoot, leases, leaseUnits, purses, rejected, notAfter *prometheus.Desc
+	storeUp, revision, tenants, counters, replicas                                                                           *prometheus.Desc
 
-	leased, bound, pending, letOn, dropped, recalls, returned                    *prometheus.Desc
-	storeOps, batched, failovers, quarantined, swept, journalCells, unremembered *prometheus.Desc
+	leased, bound, pending, letOn, dropped, recalls, returned                           *prometheus.Desc
+	storeOps, batched, failovers, quarantined, swept, ended, journalCells, unremembered *prometheus.Desc
 }
 
 func newCollector(read func() readings) *collector {
@@ -105,6 +105,7 @@ func newCollector(read func() readings) *collector {
 		refusals:    desc("refusals_total", "Refusals by the limit that refused.", "app", "plan", "limit"),
 		undecided:   desc("undecided_calls_total", "Calls that ended without an answer.", "reason"),
 		evicted:     desc("evicted_tenants_total", "Tenants that were dropped from memory."),
+		outgone:     desc("evicted_counters_total", "Counters of rate limit descriptors that were dropped from memory."),
 		overshoot:   desc("overshoot_units_total", "Units used past a quota, by cause.", "cause"),
 		leases:      desc("lease_requests_total", "Operations on accounts by what came of them.", "result"),
 		leaseUnits:  desc("lease_granted_units_total", "Units lent to this replica."),
@@ -114,6 +115,7 @@ func newCollector(read func() readings) *collector {
 		storeUp:     desc("store_up", "Whether etcd answers."),
 		revision:    desc("config_revision", "Revision of etcd that the enforced documents are of."),
 		tenants:     desc("cached_tenants", "Tenants kept in memory."),
+		counters:    desc("cached_counters", "Counters of rate limit descriptors kept in memory."),
 		replicas:    desc("replicas", "Live replicas, this one included."),
 
 		leased:       desc("lease_outstanding_units", "Units that the accounts count as leased to this replica.", "app", "limit"),
@@ -128,6 +130,7 @@ func newCollector(read func() readings) *collector {
 		failovers:    desc("store_failovers_total", "Times that another endpoint of etcd became the preferred one."),
 		quarantined:  desc("store_quarantined_endpoints", "Endpoints of etcd that are avoided because they did not answer."),
 		swept:        desc("reclaimed_units_total", "Units that a sweep took back from replicas that are gone."),
+		ended:        desc("removed_counters_total", "Accounts of rate limit descriptors that a sweep removed, their windows long over."),
 		journalCells: desc("journal_cells", "Purses whose use the journal remembers now."),
 		unremembered: desc("journal_unremembered_purses_total", "Purses that the journal had no room for: a kill loses what they have not reported."),
 	}
@@ -136,10 +139,10 @@ func newCollector(read func() readings) *collector {
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.decisions, c.unavailable, c.refusals, c.undecided, c.evicted, c.overshoot, c.leases, c.leaseUnits, c.purses, c.rejected, c.notAfter,
-		c.storeUp, c.revision, c.tenants, c.replicas,
+		c.decisions, c.unavailable, c.refusals, c.undecided, c.evicted, c.outgone, c.overshoot, c.leases, c.leaseUnits, c.purses, c.rejected, c.notAfter,
+		c.storeUp, c.revision, c.tenants, c.counters, c.replicas,
 		c.leased, c.bound, c.pending, c.letOn, c.dropped, c.recalls, c.returned,
-		c.storeOps, c.batched, c.failovers, c.quarantined, c.swept, c.journalCells, c.unremembered,
+		c.storeOps, c.batched, c.failovers, c.quarantined, c.swept, c.ended, c.journalCells, c.unremembered,
 	} {
 		ch <- d
 	}
@@ -172,6 +175,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		s.counter(c.overshoot, units, string(cause))
 	}
 	s.counter(c.evicted, r.Decider.Evicted)
+	s.counter(c.outgone, r.Decider.EvictedCounters)
 	for end, n := range map[string]uint64{"gone": r.Envoy.Gone, "malformed": r.Envoy.Malformed, "panic": r.Envoy.Panics} {
 		s.counter(c.undecided, int64(n), end) //nolint:gosec // no process lives that long
 	}
@@ -194,6 +198,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	s.gauge(c.storeUp, oneIf(r.StoreUp))
 	s.gauge(c.revision, float64(r.Revision))
 	s.gauge(c.tenants, float64(r.Decider.Tenants))
+	s.gauge(c.counters, float64(r.Decider.Counters))
 	s.gauge(c.replicas, float64(r.Replicas))
 	c.collectLeases(s, r)
 	c.collectStore(s, r)
@@ -226,6 +231,7 @@ func (c *collector) collectStore(s sink, r readings) {
 	s.counter(c.failovers, r.Cluster.Failovers)
 	s.gauge(c.quarantined, float64(len(r.Cluster.Quarantined)))
 	s.counter(c.swept, r.Sweep.Units)
+	s.counter(c.ended, r.Sweep.Ended)
 }
 
 // outcomeLabel returns the word for o in metrics.

@@ -8,18 +8,21 @@ import (
 // the environment variables (METE_ and the name in capitals), of the keys of the
 // file and of what mete config print shows. Plans are not in it: they live in etcd.
 //
-// Listen addresses may have port 0; the ports in use are in addresses.json.
+// Listen addresses may have port 0; the ports in use are in addresses.json. Those of gRPC,
+// the admin API and metrics may be unix sockets: unix:///run/mete/mete.sock.
 type config struct {
 	DataDir string `name:"data-dir" help:"directory of the embedded etcd, the journal and addresses.json"`
 	// Journal may be on a faster or smaller disk than the rest of data-dir.
 	Journal string `name:"journal" help:"directory of the journal, from which a killed replica's use is reported when it starts again (default: data-dir/journal); off: such use is lost"`
 	Name    string `name:"name" help:"name of this replica, for people (default: the host name)"`
 
-	GRPCListen    string `name:"grpc-listen" help:"address of the gRPC API that Envoy calls"`
+	GRPCListen    string `name:"grpc-listen" help:"address of the gRPC API that Envoy calls: host:port or unix:///path, as the next two"`
 	AdminListen   string `name:"admin-listen" help:"address of the admin API"`
 	MetricsListen string `name:"metrics-listen" help:"address of metrics and probes, always plain HTTP"`
+	// PeerListen is for replicas that each have an Envoy beside them on a unix socket.
+	PeerListen string `name:"peer-listen" help:"second address of the gRPC API, for other replicas where grpc-listen is a unix socket (default: none)"`
 	// AdvertiseAddress is how what one replica hears of another's requests gets there.
-	AdvertiseAddress string `name:"advertise-address" help:"host and port at which other replicas reach grpc-listen (default: grpc-listen, or where that is open on all interfaces this machine's address)"`
+	AdvertiseAddress string `name:"advertise-address" help:"host and port at which other replicas reach peer-listen or else grpc-listen (default: that address, or where it is open on all interfaces this machine's address)"`
 	// InsecureListen allows addresses beyond loopback where callers prove
 	// nothing and anybody on the way can read and write.
 	InsecureListen bool `name:"insecure-listen" help:"allow listening beyond loopback without TLS"`
@@ -53,7 +56,12 @@ type config struct {
 	RefusalMemory  time.Duration `name:"refusal-memory" help:"how long nothing left is remembered"`
 	Recalls        bool          `name:"recalls" help:"ask other replicas for units that they have not spent before a request is refused"`
 	MaxTenants     int           `name:"max-tenants" help:"recently active tenants kept in memory"`
-	PresenceTTL    time.Duration `name:"presence-ttl" help:"time after which a silent replica's rate shares are divided anew"`
+	MaxCounters    int           `name:"max-counters" help:"recently active counters of rate limit descriptors kept in memory"`
+	ShadowMode     bool          `name:"shadow-mode" help:"refuse nobody for a limit; everything is counted and measured all the same"`
+	// MaxRatelimitSeries bounds what values in metrics may cost: each series has five lines in a
+	// scrape, and takes some 400 bytes of memory for as long as the process runs.
+	MaxRatelimitSeries int           `name:"max-ratelimit-series" help:"rules of rate limit domains that metrics show by name; hits of those beyond are counted as (other), by domain"`
+	PresenceTTL        time.Duration `name:"presence-ttl" help:"time after which a silent replica's rate shares are divided anew"`
 
 	UsageEvents string `name:"usage-events" help:"file to which usage events are appended, a JSON object a line (default: none are written)"`
 
@@ -75,24 +83,26 @@ const defaultEtcdListen = "127.0.0.1:2379"
 // defaults returns the settings of a mete serve that is told nothing.
 func defaults(env environment) config {
 	return config{
-		DataDir:          "./mete-data",
-		Name:             env.name(),
-		GRPCListen:       "127.0.0.1:9001",
-		AdminListen:      "127.0.0.1:9002",
-		MetricsListen:    "127.0.0.1:9003",
-		EtcdListen:       defaultEtcdListen,
-		EtcdBatch:        batchAuto,
-		MaxStreams:       4096,
-		MaxConnectionAge: 5 * time.Minute,
-		DrainDelay:       5 * time.Second,
-		LeaseWait:        300 * time.Millisecond,
-		UnavailableFor:   5 * time.Second,
-		RefusalMemory:    10 * time.Second,
-		Recalls:          true,
-		MaxTenants:       40_000,
-		PresenceTTL:      30 * time.Second,
-		LogLevel:         "info",
-		GOGC:             400,
+		DataDir:            "./mete-data",
+		Name:               env.name(),
+		GRPCListen:         "127.0.0.1:9001",
+		AdminListen:        "127.0.0.1:9002",
+		MetricsListen:      "127.0.0.1:9003",
+		EtcdListen:         defaultEtcdListen,
+		EtcdBatch:          batchAuto,
+		MaxStreams:         4096,
+		MaxConnectionAge:   5 * time.Minute,
+		DrainDelay:         5 * time.Second,
+		LeaseWait:          300 * time.Millisecond,
+		UnavailableFor:     5 * time.Second,
+		RefusalMemory:      10 * time.Second,
+		Recalls:            true,
+		MaxTenants:         40_000,
+		MaxCounters:        40_000,
+		MaxRatelimitSeries: 10_000,
+		PresenceTTL:        30 * time.Second,
+		LogLevel:           "info",
+		GOGC:               400,
 	}
 }
 

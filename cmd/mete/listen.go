@@ -28,8 +28,12 @@ const (
 
 // listen opens a listener at once, so that an address that is taken ends the
 // start rather than the first request.
-func listen(ctx context.Context, name, addr string) (net.Listener, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+func listen(ctx context.Context, name, addr string) (l net.Listener, err error) {
+	if path, ok := socketPath(addr); ok {
+		l, err = listenSocket(ctx, path)
+	} else {
+		l, err = new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -130,4 +134,14 @@ func serveGRPC(ctx context.Context, l net.Listener, srv grpcServer, closing func
 		<-stopped
 	}
 	return <-ended
+}
+
+// servePeers answers on one more listener of srv, until the server is stopped and ctx is
+// done.
+func servePeers(ctx context.Context, l net.Listener, srv grpcServer) error {
+	if err := srv.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	<-ctx.Done()
+	return nil
 }

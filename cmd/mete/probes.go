@@ -94,6 +94,10 @@ func metricsMux(p *probes, level http.Handler, metrics http.Handler, withPprof b
 // here under a foreign name (DNS rebinding).
 func localOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if bySocket(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
 		if !isLoopback(hostOf(r.RemoteAddr)) || !isLoopback(hostOf(r.Host)) {
 			http.Error(w, "only for callers on this machine, by a loopback address", http.StatusForbidden)
 			return

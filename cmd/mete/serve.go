@@ -121,11 +121,15 @@ func untilSignal(ctx context.Context, end <-chan os.Signal, exit func(int)) (_ c
 // warn tells what is allowed but unwise, or looks like a slip.
 func warn(log zerolog.Logger, s settings, env environment) {
 	if s.InsecureListen {
-		for name, addr := range map[string]string{"grpc-listen": s.GRPCListen, "admin-listen": s.AdminListen} {
-			if s.TLSCert == "" && !isLoopback(hostOf(addr)) {
+		for name, addr := range map[string]string{"grpc-listen": s.GRPCListen, "admin-listen": s.AdminListen, "peer-listen": s.PeerListen} {
+			if addr != "" && s.TLSCert == "" && !isLocal(addr) {
 				log.Warn().Str(name, addr).Msg("open beyond this machine without TLS: keep the network closed, or let a mesh do mTLS")
 			}
 		}
+	}
+	if isSocket(s.GRPCListen) && s.PeerListen == "" && s.AdvertiseAddress == "" && len(s.EtcdEndpoints) > 0 {
+		log.Warn().Str("grpc-listen", s.GRPCListen).Msg("replicas on other machines cannot reach a unix socket, so that settlements cannot be passed on between them and this one: " +
+			"with more than one replica set peer-listen, a host and port for the other replicas")
 	}
 	for _, name := range strayVariables(env) {
 		log.Warn().Str("variable", name).Msg("no setting has this name")

@@ -63,17 +63,18 @@ func (m *mete) advertised() string {
 	if m.cfg.AdvertiseAddress != "" {
 		return m.cfg.AdvertiseAddress
 	}
-	host, port, err := net.SplitHostPort(m.inUse.GRPC)
-	if err != nil {
-		return m.inUse.GRPC
+	listening := cmp.Or(m.inUse.Peers, m.inUse.GRPC)
+	host, port, err := net.SplitHostPort(listening)
+	if err != nil || isSocket(listening) {
+		return listening // of a socket: so that the others know this process to be alive
 	}
 	ip := net.ParseIP(host)
 	if ip != nil && !ip.IsUnspecified() {
-		return m.inUse.GRPC
+		return listening
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
-		return m.inUse.GRPC
+		return listening
 	}
 	return net.JoinHostPort(reachable(addrs, ip.To4() != nil), port)
 }

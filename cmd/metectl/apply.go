@@ -37,6 +37,9 @@ one transaction (several, for more than 60 documents) writes what differs; it fa
 if any of the documents has been changed meanwhile. What says the same as before is not written again, because each write
 makes replicas take new leases.
 
+A file of descriptors for envoyproxy/ratelimit becomes ratelimits/DOMAIN. Several files of one
+domain are written by metectl import envoy-ratelimit --merge-domains.
+
 A quota that would be lowered below what is used of it already is shown, and you are asked
 first on a terminal; elsewhere --yes must be given then.
 

@@ -11,8 +11,7 @@ import (
 
 // A batch is what -f named, decoded.
 type batch struct {
-	docs     []*plan.Document   // the valid ones
-	limits   []*plan.RateLimits // the valid ones, where they are only to be checked
+	docs     []*plan.Document // the valid ones
 	problems []plan.Problem
 	files    map[*plan.Document]string
 	texts    map[string][]byte // by file
@@ -37,15 +36,28 @@ func (b *batch) position(doc *plan.Document, path ...string) (line, col int) {
 }
 
 // readBatch decodes what -f names and checks it as far as that goes without a
-// store.
+// store. A document of descriptors is called like its domain, so one domain in two
+// of them is refused.
 func (c *cli) readBatch(names []string) (*batch, error) {
-	return c.readBatchBy(names, func(file string, text []byte) ([]*plan.Document, []*plan.RateLimits, []plan.Problem) {
-		docs, problems := plan.Decode(file, text)
-		return docs, nil, problems
-	})
+	b, err := c.readFiles(names)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range plan.RepeatedDomains(b.rateLimits()) {
+		p.Message = strings.Replace(p.Message, mergeThere, mergeHere, 1)
+		b.problems = append(b.problems, p)
+	}
+	return b, nil
 }
 
-func (c *cli) readBatchBy(names []string, decode func(string, []byte) ([]*plan.Document, []*plan.RateLimits, []plan.Problem)) (*batch, error) {
+// What to do about a domain in several files: where they may be merged, and elsewhere.
+const (
+	mergeThere = "merge them with --merge-domains"
+	mergeHere  = "write both with metectl import envoy-ratelimit --merge-domains"
+)
+
+// readFiles is readBatch but for domains, which several documents may have.
+func (c *cli) readFiles(names []string) (*batch, error) {
 	sources, err := c.readSources(names)
 	if err != nil {
 		return nil, err
@@ -54,13 +66,12 @@ func (c *cli) readBatchBy(names []string, decode func(string, []byte) ([]*plan.D
 	first := map[string]string{} // file of each document, by reference
 	for _, s := range sources {
 		b.texts[s.name] = s.text
-		docs, limits, problems := decode(s.name, s.text)
+		docs, problems := plan.Decode(s.name, s.text)
 		b.problems = append(b.problems, problems...)
-		b.limits = append(b.limits, limits...)
 		for _, doc := range docs {
+			b.files[doc] = s.name
 			ref := reference(doc.Kind, doc.Name)
-			if where, twice := first[ref]; twice {
-				b.files[doc] = s.name
+			if where, twice := first[ref]; twice && doc.Kind != plan.KindRateLimits {
 				line, col := b.position(doc, "metadata", "name")
 				b.problems = append(b.problems, plan.Problem{
 					File: s.name, Line: line, Col: col, Kind: doc.Kind, Name: doc.Name,
@@ -69,11 +80,21 @@ func (c *cli) readBatchBy(names []string, decode func(string, []byte) ([]*plan.D
 				continue
 			}
 			first[ref] = s.name
-			b.files[doc] = s.name
 			b.docs = append(b.docs, doc)
 		}
 	}
 	return b, nil
+}
+
+// rateLimits returns the documents of descriptors.
+func (b *batch) rateLimits() []*plan.RateLimits {
+	var all []*plan.RateLimits
+	for _, doc := range b.docs {
+		if doc.RateLimits != nil {
+			all = append(all, doc.RateLimits)
+		}
+	}
+	return all
 }
 
 // verdict is the closing line of a check: how many problems, in how many
@@ -89,10 +110,7 @@ func (b *batch) verdict() string {
 	for _, doc := range b.docs {
 		good[reference(doc.Kind, doc.Name)] = true
 	}
-	for _, l := range b.limits {
-		good[reference("", l.Domain)] = true
-	}
-	extra := 0 // refused documents, which are not among docs and limits
+	extra := 0 // refused documents, which are not among docs
 	for _, p := range b.problems {
 		if p.Warning {
 			warnings++
@@ -108,7 +126,7 @@ func (b *batch) verdict() string {
 		}
 		bad[key] = true
 	}
-	total := len(b.docs) + len(b.limits) + extra
+	total := len(b.docs) + extra
 	if problems == 0 {
 		line := plural(total, "document") + " valid"
 		if warnings > 0 {
@@ -135,6 +153,9 @@ func plural(n int, what string) string {
 // same tells whether two documents mean the same, however they are written: other
 // comments, spaces, or 60s for 1m are no difference.
 func same(a, b *plan.Document) bool {
+	if a.RateLimits != nil && b.RateLimits != nil {
+		return a.Name == b.Name && a.RateLimits.Same(b.RateLimits)
+	}
 	return reflect.DeepEqual(meaning(a), meaning(b))
 }
 

@@ -18,11 +18,12 @@ func (c *cli) getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME]",
 		Short: "Show documents as they are in the store",
-		Long: `Show documents as they are in the store. KIND is app, plan, routes, tenant, credential or
-webhook, in singular or plural; KIND/NAME is one word for both.
+		Long: `Show documents as they are in the store. KIND is app, plan, routes, tenant, credential,
+webhook or ratelimits, in singular or plural; KIND/NAME is one word for both.
 
 -o yaml and json print what can be applied again. --raw prints the text as it was written,
-comments included, valid or not. Of credentials the hash is cut short.`,
+comments included, valid or not; of ratelimits, so does -o yaml. Of credentials the hash is
+cut short.`,
 		Example: "  metectl get plans\n  metectl get tenant org:acme -o yaml",
 		Args:    exactly(1, 2, "a kind, and a name if you like"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -99,6 +100,7 @@ func (c *cli) printDocuments(kind plan.Kind, found []stored, alone bool) error {
 		return documentTable(kind, found).write(c.stdout, terminalWidth(c.stdout))
 	}
 	trees := make([]*tree, 0, len(found))
+	var valid []stored
 	for _, s := range found {
 		if s.doc == nil {
 			err := &failure{
@@ -118,7 +120,13 @@ func (c *cli) printDocuments(kind plan.Kind, found []stored, alone bool) error {
 		if kind == plan.KindCredential {
 			t.setName(shortName(kind, s.name))
 		}
-		trees = append(trees, t)
+		if s.doc.RateLimits != nil {
+			t.plainDescriptors()
+		}
+		trees, valid = append(trees, t), append(valid, s)
+	}
+	if kind == plan.KindRateLimits && c.output == "yaml" {
+		return c.printRaw(valid) // they are files of another program, whose comments stay
 	}
 	return c.printTrees(trees, alone)
 }
@@ -163,6 +171,7 @@ func documentTable(kind plan.Kind, found []stored) *table {
 		plan.KindTenant:     {"NAME", "PARENT", "PLAN", "OWN"},
 		plan.KindCredential: {"HASH", "PREFIX", "TENANT", "PRINCIPAL", "CLASS", "EXPIRES"},
 		plan.KindWebhook:    {"NAME", "URL"},
+		plan.KindRateLimits: {"NAME", "DOMAIN", "RULES", "LIMITS", "SETTINGS"},
 	}
 	t := newTable(columns[kind]...)
 	for _, s := range found {
@@ -202,6 +211,9 @@ func documentCells(doc *plan.Document) []string {
 		return []string{k.Prefix, k.Tenant, k.Principal, k.Class, expiry(k)}
 	case plan.KindWebhook:
 		return []string{doc.Webhook.URL}
+	case plan.KindRateLimits:
+		rules, limits := countRules(doc.RateLimits.Rules)
+		return []string{doc.RateLimits.Domain, strconv.Itoa(rules), strconv.Itoa(limits), settingsSummary(doc.RateLimits.Settings)}
 	}
 	return nil
 }

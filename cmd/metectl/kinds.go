@@ -17,13 +17,14 @@ func kindWords() map[plan.Kind][]string {
 		plan.KindTenant:     {"tenant", "tenants"},
 		plan.KindCredential: {"credential", "credentials"},
 		plan.KindWebhook:    {"webhook", "webhooks"},
+		plan.KindRateLimits: {"ratelimits", "ratelimit"},
 	}
 }
 
 // kindPlural is how many documents of a kind are called.
 func kindPlural(kind plan.Kind) string {
-	if kind == plan.KindRoutes {
-		return "routes"
+	if kind == plan.KindRoutes || kind == plan.KindRateLimits {
+		return kindWords()[kind][0]
 	}
 	return kindWords()[kind][1]
 }
@@ -39,7 +40,7 @@ func parseKind(word string) (plan.Kind, error) {
 		}
 	}
 	return "", usageError(fmt.Sprintf("%q is no kind of document", word),
-		"use one of apps, plans, routes, tenants, credentials, webhooks")
+		"use one of apps, plans, routes, tenants, credentials, webhooks, ratelimits")
 }
 
 // reference is how a document is named in output: plan/free.

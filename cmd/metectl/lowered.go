@@ -65,7 +65,7 @@ func (s step) mayLower() bool {
 		return true
 	case plan.KindApp:
 		return old.App.Defaults.Plan != s.doc.App.Defaults.Plan
-	case plan.KindRoutes, plan.KindCredential, plan.KindWebhook:
+	case plan.KindRoutes, plan.KindCredential, plan.KindWebhook, plan.KindRateLimits:
 	}
 	return false
 }

@@ -102,7 +102,10 @@ func loadCatalog(ctx context.Context, client *clientv3.Client) (*plan.Catalog, e
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range []plan.Kind{plan.KindApp, plan.KindPlan, plan.KindRoutes} {
+	for _, kind := range store.Kinds() {
+		if !store.Published(kind) {
+			continue
+		}
 		all, err := listStored(ctx, client, kind)
 		if err != nil {
 			return nil, err

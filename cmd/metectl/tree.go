@@ -89,6 +89,11 @@ func appendJSON(b *bytes.Buffer, n *yaml.Node) error {
 
 func appendScalar(b *bytes.Buffer, n *yaml.Node) error {
 	switch n.ShortTag() {
+	case "!!float":
+		if json.Valid([]byte(n.Value)) {
+			b.WriteString(n.Value)
+			return nil
+		}
 	case "!!int", "!!bool", "!!null":
 		var v any
 		if err := n.Decode(&v); err != nil {

@@ -133,14 +133,20 @@ func readLimit(ctx context.Context, accounts *store.Accounts, now time.Time, roo
 	if err != nil {
 		return u, err
 	}
-	used, leased, reserved := account.Used(), account.Leased(), int64(0)
-	u.Window = &usageWindow{ID: w.ID, Start: w.Start.UTC(), End: w.End.UTC()}
-	u.Used, u.Leased, u.Reserved, u.ResetsAt = &used, &leased, &reserved, &u.Window.End
-	if !l.Unlimited {
-		left := max(0, l.Amount-used-leased)
-		u.Left = &left
-	}
+	u.fill(w, account)
 	return u, nil
+}
+
+// fill tells what is used of the running window. An account that was cleared may count
+// less than nothing, which is nothing.
+func (l *usageLimit) fill(w quota.Window, a quota.Account) {
+	used, leased, reserved := max(0, a.Used()), a.Leased(), int64(0)
+	l.Window = &usageWindow{ID: w.ID, Start: w.Start.UTC(), End: w.End.UTC()}
+	l.Used, l.Leased, l.Reserved, l.ResetsAt = &used, &leased, &reserved, &l.Window.End
+	if l.Amount != nil {
+		left := max(0, *l.Amount-used-leased)
+		l.Left = &left
+	}
 }
 
 // window is the one that a request which starts now belongs to: that of the end

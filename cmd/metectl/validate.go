@@ -31,7 +31,7 @@ file:line:column: field: what is wrong; what to write instead. Whether plans, pa
 apps that a document names exist is checked by diff and apply, which know the store.
 
 Files of descriptors for envoyproxy/ratelimit are checked as they are; they are known by
-domain and descriptors at the top. One domain in two documents is refused, unless
+domain or descriptors at the top. One domain in two documents is refused, unless
 --merge-domains puts them together in the order of the files' names.`,
 		Example: "  metectl validate plans/\n  metectl validate --merge-domains ratelimit/config/",
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -48,15 +48,15 @@ func addFiles(cmd *cobra.Command, files *[]string) {
 }
 
 func (c *cli) validate(files []string, merge bool) error {
-	b, err := c.readBatchBy(files, plan.DecodeAll)
+	b, err := c.readFiles(files)
 	if err != nil {
 		return err
 	}
 	if merge {
-		_, problems := plan.MergeRateLimits(b.limits)
+		_, problems := plan.MergeRateLimits(b.rateLimits())
 		b.problems = append(b.problems, problems...)
 	} else {
-		b.problems = append(b.problems, plan.RepeatedDomains(b.limits)...)
+		b.problems = append(b.problems, plan.RepeatedDomains(b.rateLimits())...)
 	}
 	switch c.output {
 	case "table", "name":

@@ -10,7 +10,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/store"
 )
 
@@ -111,7 +110,7 @@ func (c *cli) look(ctx context.Context, client *clientv3.Client, written []*watc
 // settled notes that w is enforced, if it is.
 func settled(ctx context.Context, client *clientv3.Client, w *watched, quiet bool) error {
 	is := quiet
-	if k := w.doc.Kind; k == plan.KindApp || k == plan.KindPlan || k == plan.KindRoutes {
+	if store.Published(w.doc.Kind) {
 		var err error
 		if is, err = isEffective(ctx, client, w.step); err != nil {
 			return err

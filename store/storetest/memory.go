@@ -79,6 +79,23 @@ func (m *Memory) check(op quota.Operation) error {
 	return nil
 }
 
+// Clear clears an account, and returns what of it had been used.
+func (m *Memory) Clear(key quota.Key) (used int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key = withoutRoot(key)
+	a, known := m.accounts[key]
+	if !known {
+		return 0
+	}
+	m.accounts[key], used = a.Cleared()
+	m.writes[key]++
+	if m.changed != nil {
+		m.changed(key, m.accounts[key])
+	}
+	return used
+}
+
 // SetGuard puts a document at g's revision; 0 deletes it.
 func (m *Memory) SetGuard(g quota.Guard) {
 	m.mu.Lock()

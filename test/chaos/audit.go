@@ -228,7 +228,7 @@ func (a *audit) conditions(op quota.Operation) string {
 	for _, g := range op.Guards {
 		key := store.DocumentKey(plan.Kind(g.Kind), g.Name)
 		switch plan.Kind(g.Kind) {
-		case plan.KindApp, plan.KindPlan, plan.KindRoutes:
+		case plan.KindApp, plan.KindPlan, plan.KindRoutes, plan.KindRateLimits:
 			key = store.EffectiveKey(plan.Kind(g.Kind), g.Name)
 		case plan.KindTenant, plan.KindCredential, plan.KindWebhook:
 		default: // a guard of what is no document: state/versions

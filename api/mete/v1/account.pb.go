@@ -28,7 +28,8 @@ const (
 // computed: amount - base - used by holders - units out on lease.
 type Account struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Used by holders that were folded away.
+	// Used by holders that were folded away, less what was cleared by hand: below 0 where
+	// that is more.
 	Base int64 `protobuf:"varint,1,opt,name=base,proto3" json:"base,omitempty"`
 	// Sorted by id.
 	Holders       []*Holder `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`

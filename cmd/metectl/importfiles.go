@@ -1,0 +1,224 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// An importFile is one file of descriptors.
+type importFile struct {
+	name string // for messages: file:line:col
+	rel  string // below the folder that was named, whatever that is called elsewhere
+	key  string // what envoyproxy/ratelimit calls it, without .yaml: dots for slashes
+	text []byte
+}
+
+// An importReader reads all files of an import as they are at one moment.
+type importReader struct {
+	stdin   io.Reader
+	files   []importFile
+	skipped []string // a remark for each entry that is not read though it might be meant
+	seen    []fs.FileInfo
+}
+
+// steadyTries is how often files are read until two readings agree.
+const steadyTries = 6
+
+// readSteady reads the files until two readings are the same, so that what is half way
+// through a change of links is not taken.
+func readSteady(stdin io.Reader, paths []string) (*importReader, error) {
+	var last *importReader
+	var err error
+	for range steadyTries {
+		var next *importReader
+		next, err = readImport(stdin, paths)
+		switch {
+		case err != nil:
+		case !slices.ContainsFunc(paths, isFolder), last != nil && next.sum() == last.sum():
+			return next, nil
+		}
+		last = next
+	}
+	if err == nil {
+		err = &failure{
+			code: exitConflict, what: "cannot import", why: "the files change while they are read",
+			next: "import again when nobody writes to them",
+		}
+	}
+	return nil, err
+}
+
+// readImport reads folders and files, each file once however many links lead to it.
+func readImport(stdin io.Reader, paths []string) (*importReader, error) {
+	r := &importReader{stdin: stdin}
+	for _, path := range paths {
+		if err := r.path(path); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.files) == 0 {
+		return nil, &failure{
+			code: exitNotFound, what: "cannot import", why: strings.Join(paths, ", ") + " holds no .yaml file",
+			next: "name the folder with the descriptor files, such as RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/config",
+		}
+	}
+	return r, nil
+}
+
+// sum tells one state of the files from another.
+func (r *importReader) sum() [sha256.Size]byte {
+	h := sha256.New()
+	for _, f := range r.files {
+		_, _ = fmt.Fprintf(h, "%q %d\n%s", f.name, len(f.text), f.text)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+func (r *importReader) path(path string) error {
+	if path == "-" {
+		text, err := io.ReadAll(r.stdin)
+		if err != nil {
+			return fileError("cannot read standard input", err)
+		}
+		r.files = append(r.files, importFile{name: "<stdin>", rel: "stdin", key: "stdin", text: text})
+		return nil
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return fileError("cannot import", err)
+	case info.IsDir():
+		return r.top(path)
+	}
+	return r.file(path, filepath.Base(path), info)
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// top reads a folder that was named. Where it holds the folder "config" it is laid out
+// as RUNTIME_ROOT/RUNTIME_SUBDIRECTORY, of which envoyproxy/ratelimit reads only what
+// lies there, or beside it in files whose names begin with "config.".
+func (r *importReader) top(folder string) error {
+	const app = "config"
+	if !isFolder(filepath.Join(folder, app)) {
+		return r.folder(folder, "")
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return fileError("cannot import", err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(folder, e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), "."):
+		case e.Name() == app:
+			err = r.folder(path, "")
+		case isFolder(path):
+			r.skip(path, "is beside the folder config, where envoyproxy/ratelimit does not look either")
+		case !isDescriptorName(e.Name()):
+		case strings.HasPrefix(e.Name(), app+"."):
+			err = r.entry(path, strings.TrimPrefix(e.Name(), app+"."))
+		default:
+			return usageError(
+				fmt.Sprintf("%s holds the folder config and %s beside it, which envoyproxy/ratelimit does not read", folder, e.Name()),
+				"name what is meant: "+filepath.Join(folder, app)+", or the files",
+			)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// folder reads a folder and those below it, also where links lead to them. What begins
+// with a dot is skipped: in a folder that Kubernetes mounts, "..data" and "..2026_01"
+// lead to the same files once more (C002).
+func (r *importReader) folder(folder, rel string) error {
+	info, err := os.Stat(folder)
+	if err != nil {
+		return fileError("cannot import", err)
+	}
+	if r.was(info) {
+		return nil
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return fileError("cannot import", err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(folder, e.Name())
+		switch name := e.Name(); {
+		case strings.HasPrefix(name, ".."):
+		case name[0] == '.':
+			if isDescriptorName(name[1:]) && strings.Contains(name[1:], ".") {
+				r.skip(path, "begins with a dot")
+			}
+		default:
+			if err := r.entry(path, rel+name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *importReader) entry(path, rel string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return fileError("cannot import", err)
+	case info.IsDir():
+		return r.folder(path, rel+"/")
+	case !isDescriptorName(filepath.Base(path)):
+		r.skip(path, "does not end in .yaml")
+		return nil
+	case !info.Mode().IsRegular():
+		r.skip(path, "is no regular file")
+		return nil
+	}
+	return r.file(path, rel, info)
+}
+
+// isDescriptorName tells whether a file is read for its name. One without an extension
+// is, as a key of a config map may have none.
+func isDescriptorName(name string) bool {
+	return slices.Contains([]string{"", ".yaml", ".yml", ".json"}, filepath.Ext(name))
+}
+
+func (r *importReader) file(path, rel string, info fs.FileInfo) error {
+	if r.was(info) {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fileError("cannot import", err)
+	}
+	r.files = append(r.files, importFile{
+		name: path, rel: filepath.ToSlash(rel), text: text,
+		key: strings.ReplaceAll(strings.TrimSuffix(filepath.ToSlash(rel), ".yaml"), "/", "."),
+	})
+	return nil
+}
+
+// was tells whether a file or folder has been read, and notes that it is now.
+func (r *importReader) was(info fs.FileInfo) bool {
+	if slices.ContainsFunc(r.seen, func(other fs.FileInfo) bool { return os.SameFile(info, other) }) {
+		return true
+	}
+	r.seen = append(r.seen, info)
+	return false
+}
+
+func (r *importReader) skip(path, why string) {
+	r.skipped = append(r.skipped, path+" is not read: it "+why)
+}

@@ -1,0 +1,176 @@
+package envoy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/meteproject/mete/authz"
+	"github.com/meteproject/mete/plan"
+)
+
+// assign finds out who answers each descriptor of a domain with an app bound to it,
+// rules of its own, both or neither. An error says what is wrong with the request;
+// nothing was settled or counted then.
+func (c *limitCall) assign(app *plan.App, domain *plan.Domain) error {
+	c.bound = app != nil
+	for i := range c.items {
+		var err error
+		switch d := &c.items[i]; {
+		case d.settles:
+			d.to = toSettler
+		case app != nil && d.named:
+			err = c.toApp(i, app)
+		case d.from < d.until || d.over.given:
+			err = c.toRules(i, app, domain)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if n := len(c.apps); cap(c.decs) >= n {
+		c.decs = c.decs[:n]
+	} else {
+		c.decs = make([]authz.Decision, n)
+	}
+	return nil
+}
+
+// unnamedRefund would mint units.
+func unnamedRefund(i int) error {
+	return &wireError{
+		fmt.Sprintf("descriptors[%d].is_negative_hits", i),
+		"a refund must name its request: add an entry \"reservation\" with the text of that name from the metadata of the answer that admitted it",
+	}
+}
+
+// toApp lets the app that is bound to the domain decide descriptor i. An override is
+// ignored: the tenant's plan holds.
+func (c *limitCall) toApp(i int, app *plan.App) error {
+	d := &c.items[i]
+	if d.giveBack {
+		return unnamedRefund(i)
+	}
+	if d.tenant == "" {
+		return nil
+	}
+	if err := c.readUnits(i, app); err != nil {
+		return err
+	}
+	d.to, d.at = toApp, len(c.apps)
+	c.apps = append(c.apps, i)
+	return nil
+}
+
+// toRules lets the domain's own rules count descriptor i. Where there are none, nothing
+// limits it.
+func (c *limitCall) toRules(i int, app *plan.App, domain *plan.Domain) error {
+	d := &c.items[i]
+	if d.giveBack && app != nil && domain == nil {
+		return unnamedRefund(i)
+	}
+	ask := authz.DescriptorAsk{Entries: c.entries[d.from:d.until:d.until], Hits: c.hits, Refund: d.giveBack}
+	if d.own {
+		ask.Hits = d.hits
+	}
+	if d.over.given && domain != nil && domain.Settings.Overrides {
+		var err error
+		if ask.Override, err = d.over.limit(i); err != nil {
+			return err
+		}
+		ask.HasOverride = true
+	}
+	d.to, d.at = toRules, len(c.asks)
+	c.asks = append(c.asks, ask)
+	return nil
+}
+
+// readUnits reads the entry "units" of descriptor i: a whole number is that of hits, for
+// where Envoy sends no hits_addend, and else NAME=N, for as many units as there are,
+// tells what the request reserves.
+func (c *limitCall) readUnits(i int, app *plan.App) error {
+	d := &c.items[i]
+	wrong := func(problem string, args ...any) error {
+		return &wireError{fmt.Sprintf("descriptors[%d].entries.units", i), fmt.Sprintf(problem, args...)}
+	}
+	if !strings.Contains(d.reserves, "=") {
+		n, ok := wholeNumber(d.reserves)
+		switch {
+		case d.reserves == "" || ok && d.own:
+		case !ok:
+			return wrong("%q is no whole number from 0 up; write one, or UNIT=NUMBER", excerpt(d.reserves))
+		default:
+			d.hits, d.own = n, true
+		}
+		return nil
+	}
+	d.unitsFrom = len(c.units)
+	for part := range strings.SplitSeq(d.reserves, ",") {
+		name, number, _ := strings.Cut(part, "=")
+		name = strings.TrimSpace(name)
+		n, ok := wholeNumber(number)
+		switch {
+		case !ok:
+			return wrong("%q has no whole number from 0 up after an equals sign; write UNIT=NUMBER", excerpt(part))
+		case !hasUnit(app, name):
+			return wrong("app %s has no unit %q; declare it in the app or correct the name", app.Name, excerpt(name))
+		case said(c.units[d.unitsFrom:], name):
+			return wrong("names %s twice; keep one", name)
+		}
+		c.units = append(c.units, authz.UnitAmount{Unit: name, Amount: n})
+	}
+	d.unitsUntil = len(c.units)
+	return nil
+}
+
+func hasUnit(app *plan.App, name string) bool {
+	for i := range app.Units {
+		if app.Units[i].Name == name {
+			return true
+		}
+	}
+	return name == plan.DefaultUnit
+}
+
+func said(units []authz.UnitAmount, name string) bool {
+	for i := range units {
+		if units[i].Unit == name {
+			return true
+		}
+	}
+	return false
+}
+
+// wholeNumber reads a number that is written as digits. One that is larger than any
+// limit is as good as the largest.
+func wholeNumber(s string) (n int64, ok bool) {
+	s = strings.TrimSpace(s)
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return 0, false
+		}
+		n = min(10*n+int64(s[i]-'0'), plan.MaxAmount)
+	}
+	return n, s != ""
+}
+
+// excerpt returns as much of a caller's text as an error shows.
+func excerpt(s string) string {
+	const most = 40
+	if len(s) > most {
+		return s[:most] + "..."
+	}
+	return s
+}
+
+// request makes c.req the request that the k-th descriptor of the app speaks of.
+func (c *limitCall) request(k int) {
+	d := &c.items[c.apps[k]]
+	c.req = authz.Request{
+		Domain: c.domain, Method: d.method, Path: d.path,
+		Tenant: d.tenant, Route: d.route, Class: d.class, Hits: c.hits,
+		Units: c.units[d.unitsFrom:d.unitsUntil],
+	}
+	if d.own {
+		c.req.Hits, c.req.CheckOnly = d.hits, d.hits == 0
+	}
+}

@@ -1,0 +1,98 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+)
+
+// rateLimits checks a document of descriptors against the others of its domain.
+func (k *checker) rateLimits(l *RateLimits) {
+	others := k.c.domainEntries(l.Domain, k.doc.Name)
+	var said []pos
+	for _, e := range others {
+		if e.doc == nil {
+			continue
+		}
+		if e.doc.RateLimits.Settings != nil && l.Settings != nil {
+			k.told(l.settingsTwice(e.doc.line(e.doc.RateLimits.settings.line)))
+		}
+		var clashes []clash
+		mergeRules(e.doc.RateLimits.Rules, l.Rules, &clashes)
+		for _, c := range clashes {
+			if !slices.Contains(said, c.second.at) {
+				said = append(said, c.second.at)
+				k.told(c.problem(e.doc.line(c.first.at.line)))
+			}
+		}
+	}
+	k.replaced(l, others)
+}
+
+// told adds a problem whose place and path are known.
+func (k *checker) told(p Problem) {
+	p.File, p.Kind, p.Name = k.doc.file, k.doc.Kind, k.doc.Name
+	k.problems = append(k.problems, p)
+}
+
+// line names a line of a document: by its file, or by its key if it is stored.
+func (d *Document) line(n int) string {
+	if d.file != "" {
+		return fmt.Sprintf("%s:%d", d.file, n)
+	}
+	return fmt.Sprintf("line %d of rate limits %s", n, d.Name)
+}
+
+// replaced warns of the names of limits to replace that no limit of the domain has.
+// What should have been replaced is counted as well then.
+func (k *checker) replaced(l *RateLimits, others []*entry) {
+	var known []string // sorted once somebody asks for it
+	l.eachRule(func(r *DescriptorRule) {
+		if r.Limit == nil || len(r.Limit.Replaces) == 0 {
+			return
+		}
+		if known == nil {
+			known = namedLimits(l, others)
+		}
+		for _, name := range r.Limit.Replaces {
+			if _, found := slices.BinarySearch(known, name); found {
+				continue
+			}
+			advice := "give one that name"
+			if near := nearest(name, known); near != "" {
+				advice = "did you mean " + near + "?"
+			}
+			k.told(Problem{
+				Line: r.at.line, Col: r.at.col, Path: r.Path + ": rate_limit.replaces", Warning: true,
+				Message: fmt.Sprintf("no limit of domain %s is called %s; %s", label(l.Domain), label(name), advice),
+			})
+		}
+	})
+}
+
+// namedLimits returns the names of all limits of a domain, sorted.
+func namedLimits(l *RateLimits, others []*entry) []string {
+	names := []string{}
+	note := func(r *DescriptorRule) {
+		if r.Limit != nil && r.Limit.Name != "" {
+			names = append(names, r.Limit.Name)
+		}
+	}
+	l.eachRule(note)
+	for _, e := range others {
+		if e.doc != nil {
+			e.doc.RateLimits.eachRule(note)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// eachRule calls each for all rules, those above others before them.
+func (l *RateLimits) eachRule(each func(*DescriptorRule)) { eachRule(l.Rules, each) }
+
+func eachRule(rules []DescriptorRule, each func(*DescriptorRule)) {
+	for i := range rules {
+		each(&rules[i])
+		eachRule(rules[i].Rules, each)
+	}
+}
