@@ -16,7 +16,7 @@ func (c *limitCall) assign(app *plan.App, domain *plan.Domain) error {
 	for i := range c.items {
 		var err error
 		switch d := &c.items[i]; {
-		case d.settles:
+		case d.settles && !c.ruled(d, domain):
 			d.to = toSettler
 		case app != nil && d.named:
 			err = c.toApp(i, app)
@@ -33,6 +33,17 @@ func (c *limitCall) assign(app *plan.App, domain *plan.Domain) error {
 		c.decs = make([]authz.Decision, n)
 	}
 	return nil
+}
+
+// ruled tells whether the domain's documents have a rule for a descriptor: whoever wrote
+// one for entries called "reservation" means their own.
+func (c *limitCall) ruled(d *descriptor, domain *plan.Domain) bool {
+	if domain == nil || domain.Table == nil {
+		return false
+	}
+	var m *plan.DescriptorMatch
+	m, c.scratch = domain.Table.Match(c.entries[d.from:d.until], c.scratch[:0])
+	return m != nil
 }
 
 // unnamedRefund would mint units.

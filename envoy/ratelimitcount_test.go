@@ -466,3 +466,15 @@ func TestLimitUnits_C028_S39(t *testing.T) {
 		}
 	}
 }
+
+// A domain with a rule of its own for entries called "reservation" limits them: they are
+// nothing of mete's.
+func TestCounted_P10_ReservationsOfOnesOwn(t *testing.T) {
+	t.Parallel()
+	c := tallying(t, "domain: edge\ndescriptors:\n  - {key: reservation, rate_limit: {unit: minute, requests_per_unit: 1}}\n", nil)
+	for _, want := range []string{"OK OK OK", "OVER_LIMIT OVER_LIMIT OK"} {
+		if r := limit(t, c, limitRequest("edge", 0, descriptor("reservation", "table 7"), descriptor("reservation", "table 8", "guest", "x"))); codesOf(r) != want {
+			t.Errorf("%v, want %s", r, want)
+		}
+	}
+}

@@ -14,7 +14,7 @@ import (
 func (s *Server) settleAll(ctx context.Context, now time.Time, c *limitCall) {
 	for i := range c.items {
 		d := &c.items[i]
-		if !d.settles {
+		if d.to != toSettler {
 			continue
 		}
 		_ = s.awaitSettling(ctx) // too early, it is told as forged, which is counted

@@ -28,22 +28,25 @@ type importReader struct {
 }
 
 // steadyTries is how often files are read until two readings agree.
-const steadyTries = 6
+const steadyTries = 5
 
 // readSteady reads the files until two readings are the same, so that what is half way
 // through a change of links is not taken.
 func readSteady(stdin io.Reader, paths []string) (*importReader, error) {
-	var last *importReader
-	var err error
+	read := func() (*importReader, error) { return readImport(stdin, paths) }
+	if !slices.ContainsFunc(paths, isFolder) {
+		return read() // a pipe can be read but once
+	}
+	return steady(read)
+}
+
+func steady(read func() (*importReader, error)) (*importReader, error) {
+	last, err := read()
 	for range steadyTries {
-		var next *importReader
-		next, err = readImport(stdin, paths)
-		switch {
-		case err != nil:
-		case !slices.ContainsFunc(paths, isFolder), last != nil && next.sum() == last.sum():
-			return next, nil
+		before := last
+		if last, err = read(); err == nil && before != nil && last.sum() == before.sum() {
+			return last, nil
 		}
-		last = next
 	}
 	if err == nil {
 		err = &failure{
@@ -158,7 +161,6 @@ func (r *importReader) folder(folder, rel string) error {
 	for _, e := range entries {
 		path := filepath.Join(folder, e.Name())
 		switch name := e.Name(); {
-		case strings.HasPrefix(name, ".."):
 		case name[0] == '.':
 			if isDescriptorName(name[1:]) && strings.Contains(name[1:], ".") {
 				r.skip(path, "begins with a dot")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -72,6 +73,42 @@ func TestReadImport_C002_Layouts(t *testing.T) {
 			}
 			if strings.Join(got, " ") != tt.want || strings.Join(not, " ") != tt.not {
 				t.Errorf("read %q, skipped %q; want %q and %q", got, not, tt.want, tt.not)
+			}
+		})
+	}
+}
+
+// C002: what is read between two states of the files is not taken.
+func TestReadSteady_C002_TakesNoMomentBetween(t *testing.T) {
+	t.Parallel()
+	state := func(text string) *importReader {
+		return &importReader{files: []importFile{{name: "a.yaml", text: []byte(text)}, {name: "b.yaml", text: []byte("b" + text)}}}
+	}
+	mixed := state("old")
+	mixed.files[1] = state("new").files[1]
+	dangling := errors.New("no such file")
+	for _, tt := range []struct {
+		name string
+		seen []any // what the readings find; the last one again and again
+		want *importReader
+	}{
+		{"at rest", []any{state("new")}, state("new")},
+		{"mixed", []any{state("old"), mixed, state("new")}, state("new")},
+		{"dangling", []any{dangling, mixed, dangling, state("new")}, state("new")},
+		{"gone", []any{state("old"), dangling}, nil},
+		{"restless", []any{state("1"), state("2"), state("3"), state("4"), state("5"), state("6")}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			at := -1
+			got, err := steady(func() (*importReader, error) {
+				at = min(at+1, len(tt.seen)-1)
+				r, _ := tt.seen[at].(*importReader)
+				err, _ := tt.seen[at].(error)
+				return r, err
+			})
+			if (tt.want == nil) != (err != nil) || tt.want != nil && got.sum() != tt.want.sum() {
+				t.Errorf("got %+v, %v", got, err)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/store"
@@ -243,6 +245,29 @@ func TestFollow_P21_TheStoreIsKeptRight(t *testing.T) {
 	eventually(t, "imported", func() bool { return strings.Contains(stored(key), "blue") })
 }
 
+// C002: a state that only one reading finds is not imported.
+func TestFollow_C002_TakesNoMomentBetween(t *testing.T) {
+	s := startEtcd(t)
+	root := t.TempDir()
+	var out log
+	f := &follower{importer: newImporter(s, &out, io.Discard, root), pace: importPace{look: time.Hour, retry: time.Hour, repair: time.Hour}}
+	for i, tt := range []struct {
+		file string
+		want int // changes written by then
+	}{
+		{rule("edge", "one"), 0}, {rule("edge", "two"), 0}, {"", 0}, {rule("edge", "two"), 0},
+		{rule("edge", "two"), 1}, {rule("edge", "two"), 1}, {rule("edge", "one"), 1}, {rule("edge", "one"), 2},
+	} {
+		write(t, filepath.Join(root, "a.yaml"), tt.file)
+		if err := f.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(out.String(), "\n"); got != tt.want {
+			t.Errorf("reading %d: %d changes are written; want %d:\n%s", i, got, tt.want, out.String())
+		}
+	}
+}
+
 // Etcd that does not answer is told once and tried until it does.
 func TestFollow_P21_WaitsForEtcd(t *testing.T) {
 	root := t.TempDir()
@@ -289,11 +314,47 @@ func TestImport_LosesARace(t *testing.T) {
 	if _, err := s.Client().Put(t.Context(), store.DocumentKey(plan.KindRateLimits, "edge"), rule("edge", "green")); err != nil {
 		t.Fatal(err)
 	}
-	for _, dryRun := range []string{"server", ""} {
+	for _, dryRun := range []string{"server", ""} { // one transaction: nothing is written
 		im.dryRun = dryRun
 		var f *failure
 		if err := im.send(t.Context(), s.Client(), p); !errors.As(err, &f) || f.code != exitConflict {
 			t.Errorf("dry run %q: got %v; want exit code %d", dryRun, err, exitConflict)
 		}
+	}
+}
+
+// Of several transactions the second one loses.
+func TestImport_PartlyWritten(t *testing.T) {
+	s := startEtcd(t)
+	root := t.TempDir()
+	for i := range importOps + 1 {
+		write(t, filepath.Join(root, fmt.Sprintf("%02d.yaml", i)), rule(fmt.Sprintf("d%02d", i), "red"))
+	}
+	var errs log
+	im := newImporter(s, io.Discard, &errs, root)
+	r, err := readSteady(nil, im.paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := im.decode(r)
+	if err := im.compare(t.Context(), s.Client(), p); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Client().Put(t.Context(), store.DocumentKey(plan.KindRateLimits, "d60"), rule("d60", "green")); err != nil {
+		t.Fatal(err)
+	}
+	var f *failure
+	if err := im.send(t.Context(), s.Client(), p); !errors.As(err, &f) || f.code != exitPartly || !strings.Contains(f.why, "60 of 61 documents") {
+		t.Errorf("got %v; want exit code %d", err, exitPartly)
+	}
+	if !strings.Contains(errs.String(), "61 documents are more than etcd takes at once; they are written in 2 transactions") {
+		t.Errorf("said %q", errs.String())
+	}
+	if err := im.once(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Client().Get(t.Context(), store.DocumentPrefix(plan.KindRateLimits), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil || got.Count != importOps+1 {
+		t.Errorf("%v documents after another import, %v", got, err)
 	}
 }

@@ -32,8 +32,6 @@ type ways struct {
 	overridesApart bool
 	// overridesShare: a limit that came along counts by the pattern of a shared rule.
 	overridesShare bool
-	// nothingForNone: a limit that came along with a descriptor without entries is ignored.
-	nothingForNone bool
 	// quotaRoomIsOK: a quota rule that is over is OK where another has room.
 	quotaRoomIsOK bool
 	// neverIsUnsaid: no time is said where waiting cannot help.
@@ -45,7 +43,7 @@ type ways struct {
 func metesWays() ways {
 	return ways{
 		buckets: true, refusedFree: true, calendar: time.UTC, refunds: true,
-		overridesApart: true, overridesShare: true, nothingForNone: true, quotaRoomIsOK: true, neverIsUnsaid: true, looksAtRest: true,
+		overridesApart: true, overridesShare: true, quotaRoomIsOK: true, neverIsUnsaid: true, looksAtRest: true,
 	}
 }
 
@@ -171,7 +169,7 @@ func (m *model) match(d descriptor) found {
 	if at != nil {
 		f.limit, f.shadow, f.quota = at.limit, at.shadow, at.quota
 	}
-	if d.override != nil && (len(d.entries) > 0 || !m.ways.nothingForNone) {
+	if d.override != nil {
 		m.overridden(&f, d)
 	}
 	return f

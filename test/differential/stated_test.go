@@ -202,7 +202,7 @@ func overrides(t *testing.T) {
 	// Under a shared rule all values share the override; there each has its own.
 	s.both(one("files", "f/1").with(1, day), "0", "0")
 	s.both(one("files", "f/2").with(1, day), "0", "over 0")
-	s.both(one().with(0, day), "over 0", "-") // nobody is limited by it
+	s.both(one().with(0, day), "over 0", "over 0") // needs no entries either
 	ignoring.mete(a().with(500, hour), "2")
 	ignoring.mete(one("none", "a").with(0, day), "-")
 }
