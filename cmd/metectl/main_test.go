@@ -29,9 +29,9 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"metectl": main})
 }
 
-// TestScripts_P53_P71_S27 runs testdata/*.txtar, each against an etcd of its own. Run with
+// TestScripts_P22_P53_P71_S27 runs testdata/*.txtar, each against an etcd of its own. Run with
 // UPDATE=1 to rewrite what the scripts expect.
-func TestScripts_P53_P71_S27(t *testing.T) {
+func TestScripts_P22_P53_P71_S27(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata",
 		UpdateScripts: os.Getenv("UPDATE") != "",

@@ -119,6 +119,26 @@ Q49  TestEvents_Q49_C59_TheFileIsTheBill
 P15  TestOutcomes_P15_EveryEndIsHeardOf
 P64  TestReport_P64_A25_A37_A40_TheAPISaysItself
 P66  TestState_P66_TheUpstreamKnows
+P1   TestDescriptors_P1_P3_P8_P10_Rules
+P3   TestDescriptors_P1_P3_P8_P10_Rules
+P8   TestDescriptors_P1_P3_P8_P10_Rules
+P10  TestDescriptors_P1_P3_P8_P10_Rules
+P11  TestDescriptors_P11_R1_R4_R5_C127_Headers
+P13  TestDescriptors_P13_P64_StreamDone
+P14  TestDescriptors_P14_S31_C051_Override
+P21  TestDescriptors_P21_C001_Edits
+P33  TestUnixSocket_P33_ChecksAndTheLog
+S31  TestDescriptors_P14_S31_C051_Override
+R1   TestRLS_R1_R3_R4_R5_R6_R7_R9_R11_R17_R18_R19_R20_C030
+R3   TestRLS_R1_R3_R4_R5_R6_R7_R9_R11_R17_R18_R19_R20_C030
+R4   TestRLS_R1_R3_R4_R5_R6_R7_R9_R11_R17_R18_R19_R20_C030
+R5   TestRLS_R1_R3_R4_R5_R6_R7_R9_R11_R17_R18_R19_R20_C030
+R6   TestRLS_R1_R3_R4_R5_R6_R7_R9_R11_R17_R18_R19_R20_C030
+R9   TestRLS_R1_R3_R4_R5_R6_R7_R9_R11_R17_R18_R19_R20_C030
+R17  TestRLS_R1_R3_R4_R5_R6_R7_R9_R11_R17_R18_R19_R20_C030
+R19  TestRLS_R1_R3_R4_R5_R6_R7_R9_R11_R17_R18_R19_R20_C030
+R20  TestRLS_R1_R3_R4_R5_R6_R7_R9_R11_R17_R18_R19_R20_C030
+C4   TestRLS_C4_Grace
 `
 
 // elsewhere is which test shows a feature that no Envoy can see: it is inside of a
@@ -165,7 +185,7 @@ Q44  bench TestStoreOperations_Q44_PerMillionDecisions
 S14  authz TestDecide_S14_AllReplicasAgreeOnTheWindow
 S25  cmd/mete TestGate_S25_S26_TooOldForTheStore
 S26  store TestOldReplica_S26_KeepsTheLastVersionItCouldRead
-S27  cmd/metectl TestScripts_P53_P71_S27
+S27  cmd/metectl TestScripts_P22_P53_P71_S27
 S28  plan TestLevel_S28_TheDocumentationNamesEveryNewField
 S29  store TestGate_S29_NoRequestMore
 S30  store TestAccounts_S30_WritesKeepUnknownFields
@@ -177,12 +197,25 @@ C26  authz TestDecide_C26_NoRoomForMoreTenants
 C27  quota TestKeeper_C27_FailedReportsAreRetriedAndCountOnce
 C28  cmd/mete TestStop_A32_C28_Settles
 P28  cmd/mete TestTracing_P28
+P2   authz TestSetShadowMode_P2_C126_UnderLoad
+P4   authz TestCount_P4_Replaces
+P5   authz TestCount_P5_C126_QuotaMode
+P6   plan TestAppendSeries_P6_C027_AsEnvoysRateLimitSpellsIt
+P9   plan TestMatch_P7_P8_P9_P10_C011_C012_C014_AsTheNaiveMatcher
+P12  quota TestWindowOfSeveralUnits_P12
+P16  authz TestCount_P16_RemembersRefusals
+P17  authz TestRuleStats_P17_AsEnvoysRateLimitCounts
+P18  plan TestMatch_P18_AsTheNaiveMatcher
+P22  cmd/metectl TestScripts_P22_P53_P71_S27
+P36  authz TestCount_P36_ClearedBucket
+P57  envoy TestCounted_P57_NotUTF8
+P70  plan TestMergeRateLimits_P70_C002_ByFileName
 P43  quota TestKeeper_P43_LearnsAfterARestore
-P53  cmd/metectl TestScripts_P53_P71_S27
+P53  cmd/metectl TestScripts_P22_P53_P71_S27
 P58  quota TestSimulation_P58_P59_A34_A45_A55_A58_C101_C102
 P59  quota TestSimulation_P58_P59_A34_A45_A55_A58_C101_C102
 P69  quota TestKeeper_P69_A29_RenewalsAreSpread
-P71  cmd/metectl TestScripts_P53_P71_S27
+P71  cmd/metectl TestScripts_P22_P53_P71_S27
 P75  authz TestDecide_P75_NoDecisionReadsTheStore
 A41  authz TestSettle_A40_A41_A43_C093_Debt
 A42  authz TestSettle_A26_A27_A40_A42_Q49_C134_C135_Storm

@@ -27,7 +27,7 @@ const byOrg = "- actions: [{request_headers: {header_name: x-org, descriptor_key
 
 // The headers that Envoy makes of the statuses, and ours, on answers that go on and on
 // those that do not.
-func TestDescriptors_R1_R4_R5_C127_Headers(t *testing.T) {
+func TestDescriptors_P11_R1_R4_R5_C127_Headers(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, shared(t), `domain: DOMAIN
 descriptors:
@@ -180,7 +180,7 @@ descriptors:
 }
 
 // P14: a limit that Envoy sends along.
-func TestDescriptors_P14_C051_Override(t *testing.T) {
+func TestDescriptors_P14_S31_C051_Override(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, shared(t), `domain: DOMAIN
 descriptors:
