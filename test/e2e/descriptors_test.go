@@ -428,7 +428,7 @@ descriptors:
 	g.listener = g.start(t, strings.NewReplacer(
 		"ROUTES", strings.Join(indented(strings.Repeat(" ", 24), strings.Split(perRoute("/", byOrg), "\n")), "\n"),
 		"FILTER", strings.Join(indented(strings.Repeat(" ", 18), strings.Split("- "+strings.ReplaceAll(strings.TrimSpace(filter), "\n", "\n  "), "\n")), "\n"),
-		"INTERNAL\n", "internal_address_config: {cidr_ranges: [{address_prefix: 127.0.0.0, prefix_len: 8}]}\n").Replace(descriptorsConfig))
+		"INTERNAL\n", "use_remote_address: true\n                internal_address_config: {cidr_ranges: [{address_prefix: 127.0.0.0, prefix_len: 8}]}\n").Replace(descriptorsConfig))
 	outside := "X-Forwarded-For: 203.0.113.9"
 	for left := range 2 {
 		r := g.want(t, 1, http.StatusOK, "/", "X-Org: a", outside)
@@ -446,7 +446,7 @@ descriptors:
 // realConfig reads a file of somebody's configuration.
 func realConfig(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "differential", "testdata", "real-configs", name))
+	text, err := os.ReadFile(filepath.Join("testdata", "real-configs", name))
 	if err != nil {
 		t.Fatal(err)
 	}
