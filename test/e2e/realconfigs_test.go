@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 )
 
 // Filters of somebody's Envoy, as they are: testdata/real-configs.
@@ -92,7 +91,6 @@ func TestRealConfig33_C135_AccessLog(t *testing.T) {
 	if err := old.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Second) // so long it is away
 	if err := w.startMete(t.Context(), old.DataDir, "--grpc-listen", old.GRPC, "--etcd-listen", old.Etcd); err != nil {
 		t.Fatal(err)
 	}
