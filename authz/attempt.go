@@ -214,7 +214,8 @@ func (a *attempt) describeRate(state *LimitState, b *ratelimit.Bucket, refused b
 }
 
 func (a *attempt) describeQuota(state *LimitState, slot *slot, refused bool) {
-	purse, window := slot.at(a.minute), slot.window
+	purse := slot.at(a.minute)
+	window := slot.window
 	if purse == nil {
 		window = slot.calendar.Window(a.minute)
 		state.Left = state.Limit.Amount

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 	"unsafe"
+	"weak"
 
 	"github.com/meteproject/mete/plan"
 )
@@ -23,9 +24,10 @@ func (d *Decider) CountDescriptors(ctx context.Context, now time.Time, domain st
 	for {
 		t := counting{d: d, cur: d.current.Load(), asks: asks, onlyLook: onlyLook, Count: c}
 		if !t.begin(domain) {
-			return
+			break
 		}
-		t.moment = moment{now, d.keeper.Instant(now), minute(now, time.Time{})}
+		// A wait changes no window: that is where the request began (A17).
+		t.moment = moment{now, d.keeper.Instant(now), minute(patience.since, time.Time{})}
 		t.leasing = leasing{impatient: patience.over, waited: now.Sub(patience.since)}
 		if t.run() {
 			d.stats.rules.count(&t)
@@ -57,7 +59,14 @@ type countScratch struct {
 	held  []heldCounter
 }
 
+// mostNamesKept is how much memory for names is kept. Values may be long, and with them the
+// names before they are shortened.
+const mostNamesKept = 64 << 10
+
 func (s countScratch) reset() countScratch {
+	if cap(s.names) > mostNamesKept {
+		s.names = nil
+	}
 	clear(s.items)
 	clear(s.held)
 	return countScratch{names: s.names[:0], items: s.items[:0], held: s.held[:0]}
@@ -75,9 +84,11 @@ func (c *Count) again() {
 type countItem struct {
 	account  string // "": nothing is counted
 	override bool   // by a limit of Envoy's, which knows nothing of the rule's flags
-	held     int    // in the scratch's held; -1: nowhere
+	held     int    // in the scratch's held; -1: nowhere, for want of an account or of room
 	from, to int    // of the counter's name in the scratch's names
+	units    int64  // that the counter must have for it, with those of the descriptors before
 	over     bool   // refused, were it alone
+	denied   bool   // nobody can tell, and the domain says deny
 	refunded bool
 }
 
@@ -93,7 +104,7 @@ type heldCounter struct {
 // A counterState is what a slot of a descriptor's limit was last made to follow.
 type counterState struct {
 	generation uint64
-	domain     *plan.Domain
+	domain     weak.Pointer[plan.Domain] // what nobody asks for any more must not keep old documents
 	void       int64
 }
 
@@ -110,7 +121,7 @@ type counting struct {
 
 	refunding bool // a refund waits for word of what others have used
 	refused   bool
-	lenient   bool // some quota rule has room, so that those without refuse nothing
+	lenient   bool // some quota rule has room, so that those without refuse and deny nothing
 }
 
 // begin finds the domain. It tells whether there is anything to count.
@@ -245,11 +256,9 @@ func (t *counting) gather() {
 	}
 	room := s.held[:0]
 	for _, h := range s.held {
-		if h.node = t.d.counters.node(h.key, t.at, false); h.node == nil {
-			t.uncounted(h.item)
-			continue
+		if h.node = t.d.counters.node(h.key, t.at, false); h.node != nil {
+			room = append(room, h)
 		}
-		room = append(room, h)
 	}
 	s.held = room
 	for i := range s.items {

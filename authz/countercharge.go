@@ -23,7 +23,7 @@ func (t *counting) refund() {
 			continue
 		}
 		purse := t.purse(it)
-		if n > purse.Used() && !purse.Contacted() && !t.over(purse, t.at) {
+		if n > purse.Used() && !purse.Contacted(t.at) && !t.over(purse, t.at) {
 			t.await(purse, 1) // others may have used what is given back here
 			t.refunding = true
 			continue
@@ -45,6 +45,7 @@ func (t *counting) purse(it *countItem) *quota.Purse {
 // examine looks at every limit without taking anything. Buckets are looked at first, so
 // that no lease is asked for on behalf of a request that a bucket refuses.
 func (t *counting) examine() {
+	t.crowdedOut()
 	for _, kind := range [...]plan.LimitKind{plan.Rate, plan.Quota} {
 		for i := range t.scratch.items {
 			it := &t.scratch.items[i]
@@ -55,8 +56,9 @@ func (t *counting) examine() {
 			if h.slot.limit.Kind != kind {
 				continue
 			}
+			it.units = h.taken + t.asks[i].Hits
 			it.over = !t.fits(it, h, t.asks[i].Hits)
-			h.taken = min(h.taken+t.asks[i].Hits, plan.MaxAmount)
+			h.taken = min(it.units, plan.MaxAmount)
 		}
 		t.judge()
 	}
@@ -70,12 +72,14 @@ func (t *counting) fits(it *countItem, h *heldCounter, n int64) bool {
 	case s.limit.Kind == plan.Rate && n == 0:
 		return s.bucket.Has(t.at.Mono, 1)
 	case s.limit.Kind == plan.Rate:
-		return s.bucket.Has(t.at.Mono, h.taken+n)
+		return s.bucket.Has(t.at.Mono, it.units)
 	case n == 0:
 		return s.anyLeft(t.moment)
+	case t.refused || t.onlyLook:
+		return true // as far as the store need be asked; see review
 	}
-	purse := t.purse(it)
-	switch units := h.taken + n; purse.Room(t.at, units) {
+	purse, units := t.purse(it), it.units
+	switch purse.Room(t.at, units) {
 	case quota.Fits:
 	case quota.Spent:
 		return false
@@ -84,8 +88,9 @@ func (t *counting) fits(it *countItem, h *heldCounter, n int64) bool {
 		case t.gaveUp(purse, t.at):
 			return false
 		case t.over(purse, t.at):
-			t.letOn(purse, t.at, units, s.limit.OnUnavailable == plan.Allow && purse.LetsOn(t.at, units))
-		case !t.refused:
+			it.denied = s.limit.OnUnavailable != plan.Allow || !purse.LetsOn(t.at, units)
+			t.letOn(purse, t.at, units, true) // unless judge says that this one counts
+		default:
 			t.await(purse, units)
 		}
 	}
@@ -95,43 +100,50 @@ func (t *counting) fits(it *countItem, h *heldCounter, n int64) bool {
 // review finds out, once the request is refused, which quotas would refuse it too: those
 // that have no lease were not asked.
 func (t *counting) review() {
-	for i := range t.scratch.held {
-		t.scratch.held[i].taken = 0
-	}
 	for i := range t.scratch.items {
 		it := &t.scratch.items[i]
 		if it.held < 0 || t.asks[i].Refund || t.asks[i].Hits == 0 {
 			continue
 		}
-		h := &t.scratch.held[it.held]
-		h.taken = min(h.taken+t.asks[i].Hits, plan.MaxAmount)
-		if purse := h.slot.at(t.minute); purse != nil && h.slot.limit.Kind == plan.Quota {
-			it.over = it.over || purse.Lacks(t.at, h.taken)
+		s := t.scratch.held[it.held].slot
+		switch purse := s.at(t.minute); {
+		case s.limit.Kind == plan.Rate:
+		case purse == nil:
+			it.over = it.units > s.terms.Ceiling
+		default:
+			it.over = it.over || purse.Lacks(t.at, it.units)
 		}
 	}
 	t.judge()
 }
 
-// judge tells by what was examined so far whether the request is refused. Shadow rules
-// refuse nothing (P1), and quota rules only if none of them has room (P5).
+// judge tells by what was examined so far whether the request is refused, or denied for
+// want of etcd. Shadow rules do neither (P1), and quota rules only if none of them has room
+// (P5).
 func (t *counting) judge() {
-	strict, full, quotas := false, 0, 0
+	var strict countItem
+	full, away, quotas := 0, 0, 0
 	for i := range t.scratch.items {
 		it := &t.scratch.items[i]
 		switch {
-		case it.held < 0 || t.asks[i].Refund:
+		case it.held < 0 && !t.uncounted(i) || t.asks[i].Refund:
 		case t.quotaMode(i):
 			quotas++
-			if it.over && !t.shadows(i) {
+			switch {
+			case t.shadows(i):
+			case it.over:
 				full++
+			case it.denied:
+				away++
 			}
 		case t.shadows(i):
 		default:
-			strict = strict || it.over
+			strict.over, strict.denied = strict.over || it.over, strict.denied || it.denied
 		}
 	}
-	t.lenient = full < quotas
-	t.refused = strict || quotas > 0 && !t.lenient
+	t.lenient = full+away < quotas
+	t.refused = strict.over || quotas > 0 && full == quotas
+	t.denied = strict.denied || quotas > 0 && !t.lenient && away > 0
 }
 
 func (t *counting) shadows(i int) bool {
@@ -146,16 +158,16 @@ func (t *counting) quotaMode(i int) bool {
 
 // settle charges everything, if nothing refuses, and notes how every limit is then.
 func (t *counting) settle() {
-	if t.refused {
+	if t.refused || t.onlyLook {
 		t.review()
-	}
-	for i := range t.scratch.held {
-		t.scratch.held[i].taken = 0
 	}
 	charged := !t.onlyLook && !t.denied && (!t.refused || t.Domain.Settings.ChargeRefused)
 	for i := range t.scratch.items {
 		it, item := &t.scratch.items[i], &t.Items[i]
 		if it.held < 0 {
+			if t.uncounted(i) && !t.refused && !t.onlyLook {
+				t.d.stats.uncounted.Add(t.asks[i].Hits)
+			}
 			continue
 		}
 		h := &t.scratch.held[it.held]
@@ -184,7 +196,7 @@ func (t *counting) charge(it *countItem, h *heldCounter, n int64) {
 		t.charges = append(t.charges, charge{node: h.node, purse: purse, n: n, uncovered: uncovered})
 		switch {
 		case uncovered == 0:
-		case it.over:
+		case it.over || t.refused:
 			purse.Overdraw(uncovered) // refused, and counted all the same
 		default:
 			purse.LetOn(uncovered)
@@ -200,26 +212,31 @@ func (t *counting) describe(i int, h *heldCounter, took bool) {
 		Limit: s.limit, Tenant: s.account.Tenant, Leaf: true,
 		Asked: max(t.asks[i].Hits, 1), Refused: item.Over, Looked: !took || t.asks[i].Hits == 0,
 	}
+	asked := state.Asked
+	if item.Over && t.asks[i].Hits > 0 {
+		asked = t.scratch.items[i].units
+	}
 	if s.limit.Kind == plan.Rate {
-		t.describeRate(state, &s.bucket)
+		t.describeRate(state, &s.bucket, asked)
 	} else {
-		t.describeQuota(state, s)
+		t.describeQuota(state, s, asked)
 	}
 }
 
-func (t *counting) describeRate(state *LimitState, b *ratelimit.Bucket) {
+func (t *counting) describeRate(state *LimitState, b *ratelimit.Bucket, asked int64) {
 	state.Window, state.Left = state.Limit.Window, b.Left(t.at.Mono)
 	wait := b.UntilFull(t.at.Mono)
 	if state.Refused || state.Left == 0 {
-		wait = b.Wait(t.at.Mono, state.Asked)
+		wait = b.Wait(t.at.Mono, asked)
 	}
 	if state.Reset = wait; wait == ratelimit.Never {
 		state.Reset = -1
 	}
 }
 
-func (t *counting) describeQuota(state *LimitState, s *slot) {
-	purse, window := s.at(t.minute), s.window
+func (t *counting) describeQuota(state *LimitState, s *slot, asked int64) {
+	purse := s.at(t.minute)
+	window := s.window
 	if purse == nil {
 		window = s.calendar.Window(t.minute)
 		state.Left = state.Limit.Amount
@@ -228,7 +245,7 @@ func (t *counting) describeQuota(state *LimitState, s *slot) {
 	}
 	state.WindowID, state.ResetsAt, state.Window = window.ID, window.End, window.End.Sub(window.Start)
 	state.Reset = window.RetryAfter(t.now)
-	if state.Refused && state.Asked > state.Limit.Amount && state.Limit.Amount > 0 {
+	if state.Refused && asked > state.Limit.Amount && state.Limit.Amount > 0 {
 		state.Reset = -1 // more than the whole quota: waiting cannot help
 	}
 }

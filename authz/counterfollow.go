@@ -2,20 +2,27 @@ package authz
 
 import (
 	"strings"
+	"weak"
 
 	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/quota"
 	"github.com/meteproject/mete/ratelimit"
 )
 
-// uncounted decides a descriptor for which there is no room while etcd is away (C26).
-func (t *counting) uncounted(i int) {
-	t.d.stats.uncounted.Add(t.asks[i].Hits)
-	if t.Domain.Settings.OnUnavailable == plan.Deny {
-		t.denied = true
-	} else {
-		t.unavailable = true
+// crowdedOut decides what there is no room to count, as if etcd were asked in vain.
+func (t *counting) crowdedOut() {
+	for i := range t.scratch.items {
+		if t.uncounted(i) && !t.onlyLook {
+			t.scratch.items[i].denied = t.Domain.Settings.OnUnavailable == plan.Deny
+			t.unavailable = true
+		}
 	}
+}
+
+// uncounted tells whether there is no room to count a descriptor while etcd is away (C26).
+func (t *counting) uncounted(i int) bool {
+	it := &t.scratch.items[i]
+	return it.held < 0 && it.account != "" && !t.asks[i].Refund && t.asks[i].Hits > 0
 }
 
 // lock locks the counters and makes them follow their limits. If one is out of date
@@ -53,10 +60,10 @@ func (t *counting) follow(h *heldCounter) {
 	}
 	n.generation, n.followed = t.cur.generation, t.at.Mono
 	s.counter.generation = t.cur.generation
-	void := t.cur.snapshot.Void(s.account.Tenant)
+	domain, void := weak.Make(t.Domain), t.cur.snapshot.Void(s.account.Tenant)
 	first, cleared := s.limit == nil, void > s.counter.void
-	if first || cleared || s.counter.domain != t.Domain {
-		s.counter.domain, s.counter.void = t.Domain, void
+	if first || cleared || s.counter.domain != domain {
+		s.counter.domain, s.counter.void = domain, void
 		s.limit = t.limitOf(h)
 		if s.limit.Kind == plan.Quota {
 			t.turn(n, s)
@@ -81,12 +88,9 @@ func (t *counting) limitOf(h *heldCounter) *plan.EffectiveLimit {
 
 // turn makes a quota's slot follow its limit.
 func (t *counting) turn(n *node, s *slot) {
-	c := &s.counter
-	s.terms = quotaTerms(&plan.NodeTerms{Guards: c.domain.Guards, Version: max(c.domain.Version, c.void), Void: c.void}, s.limit, c.domain.App)
-	if calendar := Calendar(s.limit); calendar != s.calendar {
-		s.calendar = calendar
-		n.leave(s)
-	}
+	domain, void := t.Domain, s.counter.void
+	s.terms = quotaTerms(&plan.NodeTerms{Guards: domain.Guards, Version: max(domain.Version, void), Void: void}, s.limit, domain.App)
+	n.cut(s)
 	for _, p := range s.purses() {
 		if p != nil {
 			p.SetTerms(t.at, s.terms)

@@ -194,7 +194,7 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 		return true, nil, 0
 	}
 	a := attempt{
-		d: d, cost: p, path: path, leaf: leaf, moment: moment{now, at, minute(now, req.Start)},
+		d: d, cost: p, path: path, leaf: leaf, moment: moment{now, at, minute(patience.since, req.Start)}, // a wait changes no window
 		leasing: leasing{impatient: patience.over, waited: now.Sub(patience.since)},
 	}
 	dec.check, dec.only = p.check, p.only

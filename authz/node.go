@@ -175,15 +175,24 @@ func (n *node) turn(s *slot, cur *current, now quota.Instant, terms *plan.NodeTe
 		return
 	}
 	s.terms = quotaTerms(terms, l, app)
-	calendar := Calendar(l)
-	if calendar != s.calendar { // windows of another kind: another account
-		s.calendar = calendar
-		n.leave(s)
-	}
+	n.cut(s)
 	for _, p := range s.purses() {
 		if p != nil {
 			p.SetTerms(now, s.terms)
 		}
+	}
+}
+
+// cut makes s follow the calendar of its limit. Windows that are not the same ones have
+// other accounts. A time zone that was read anew is the same one.
+func (n *node) cut(s *slot) {
+	before := s.calendar
+	s.calendar = Calendar(s.limit)
+	if a, b := before.Zone, s.calendar.Zone; a != nil && b != nil && a.String() == b.String() {
+		before.Zone = b
+	}
+	if before != s.calendar {
+		n.leave(s)
 	}
 }
 

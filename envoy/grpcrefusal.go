@@ -80,7 +80,7 @@ func (a *answer) errorInfo(b []byte) []byte {
 	a.scratch = a.d.ID.Append(a.scratch[:0])
 	b = putEntry(b, 3, "decision", text(a.scratch))
 	if l := a.worst(); l != nil {
-		b = putEntry(b, 3, "policy", valid(l.Limit.Name))
+		b = putEntry(b, 3, "policy", cutText(l.Limit.Name))
 		b = putEntry(b, 3, "scope", cutText(l.Tenant))
 		if !hidden(l) {
 			a.scratch = strconv.AppendInt(a.scratch[:0], l.Limit.Amount, 10)
@@ -128,7 +128,7 @@ func (a *answer) violation(b []byte, l *authz.LimitState) []byte {
 	b = putText(b, 2, cutText(text(a.scratch)))
 	b = putText(b, 3, valid(a.app.Name))
 	b = putText(b, 4, valid(l.Limit.Unit))
-	b = putText(b, 5, valid(l.Limit.Name))
+	b = putText(b, 5, cutText(l.Limit.Name))
 	b = putEntry(b, 6, "scope", cutText(l.Tenant))
 	if l.Plan != "" {
 		b = putEntry(b, 6, "plan", valid(l.Plan))

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -49,6 +50,7 @@ func (s *Server) limit(ctx context.Context, c *limitCall) (out any, err error) {
 	if err := c.assign(s.decider.Domain(c.domain)); err != nil {
 		return nil, s.malformed(err)
 	}
+	s.counters.unreadableUnits.Add(c.unreadable)
 	now := s.now()
 	s.settleAll(ctx, now, c)
 	if ctx.Err() != nil {
@@ -76,14 +78,20 @@ func (s *Server) limit(ctx context.Context, c *limitCall) (out any, err error) {
 // of them refuses: of the one with the longest wait. Nil: the request goes on.
 //
 // All or nothing, over all descriptors: where one refuses nobody has taken anything.
-// The domain's rules see to it among themselves, for a domain may want otherwise.
+// The domain's rules see to it among themselves, for a domain may want otherwise. A
+// refusal stands although another descriptor cannot be decided: an error may let the
+// request through, by what Envoy is told to do with errors (C117).
 func (s *Server) refusal(ctx context.Context, now time.Time, c *limitCall) (*authz.Decision, error) {
-	worst, err := s.decideAll(ctx, now, c)
+	worst, away, err := s.decideAll(ctx, now, c)
 	if err != nil || ctx.Err() != nil {
 		return nil, err
 	}
-	if err := s.countAll(ctx, now, c, worst >= 0); err != nil || ctx.Err() != nil {
+	err = s.countAll(ctx, now, c, worst >= 0 || away != nil)
+	switch {
+	case ctx.Err() != nil || err != nil && !isAway(err):
 		return nil, err
+	case worst < 0 && !c.count.Refused() && (err != nil || away != nil):
+		return nil, cmp.Or(away, err)
 	}
 	c.tell(now)
 	var by *authz.Decision
@@ -104,10 +112,14 @@ func (s *Server) refusal(ctx context.Context, now time.Time, c *limitCall) (*aut
 	return by, nil
 }
 
+// isAway tells whether nothing could be decided for want of etcd or of documents.
+func isAway(err error) bool { return status.Code(err) == codes.Unavailable }
+
 // decideAll decides each descriptor of the app. It returns the one that was refused with
-// the longest wait, as an index of c.decs, or -1. After a refusal the rest is decided all
-// the same, so that the wait is true for all of them.
-func (s *Server) decideAll(ctx context.Context, now time.Time, c *limitCall) (worst int, err error) {
+// the longest wait, as an index of c.decs, or -1, and the first error of those for which
+// etcd or the documents are away. After either the rest is decided all the same, so that
+// the wait is true for all of them.
+func (s *Server) decideAll(ctx context.Context, now time.Time, c *limitCall) (worst int, away, err error) {
 	worst = -1
 	for k := range c.decs {
 		d := &c.decs[k]
@@ -118,18 +130,19 @@ func (s *Server) decideAll(ctx context.Context, now time.Time, c *limitCall) (wo
 		if d.Outcome == authz.NoApp {
 			d.Outcome = authz.Exempt // it was bound a moment ago
 		}
-		if d.Outcome == authz.Unavailable {
+		switch err := undecided(d); {
+		case isAway(err):
+			away = cmp.Or(away, err)
+		case err != nil:
+			return -1, nil, err
+		case d.Outcome == authz.Unavailable:
 			// Envoy's status_on_error says what callers see.
-			return -1, status.Error(codes.Unavailable, d.Outcome.Word())
-		}
-		if err := undecided(d); err != nil {
-			return -1, err
-		}
-		if !d.Outcome.Admits() && (worst < 0 || longer(d, &c.decs[worst])) {
+			away = cmp.Or(away, status.Error(codes.Unavailable, d.Outcome.Word()))
+		case !d.Outcome.Admits() && (worst < 0 || longer(d, &c.decs[worst])):
 			worst = k
 		}
 	}
-	return worst, nil
+	return worst, away, nil
 }
 
 // countAll counts the descriptors that no app decides, if there are any. With onlyLook

@@ -64,9 +64,7 @@ func (c *limitCall) toApp(i int, app *plan.App) error {
 	if d.tenant == "" {
 		return nil
 	}
-	if err := c.readUnits(i, app); err != nil {
-		return err
-	}
+	c.readUnits(i, app)
 	d.to, d.at = toApp, len(c.apps)
 	c.apps = append(c.apps, i)
 	return nil
@@ -97,40 +95,36 @@ func (c *limitCall) toRules(i int, app *plan.App, domain *plan.Domain) error {
 
 // readUnits reads the entry "units" of descriptor i: a whole number is that of hits, for
 // where Envoy sends no hits_addend, and else NAME=N, for as many units as there are,
-// tells what the request reserves.
-func (c *limitCall) readUnits(i int, app *plan.App) error {
+// tells what the request reserves. What nobody can read is as if it were not there, and
+// counted: callers may have sent it, and an error would void all limits of the request.
+func (c *limitCall) readUnits(i int, app *plan.App) {
 	d := &c.items[i]
-	wrong := func(problem string, args ...any) error {
-		return &wireError{fmt.Sprintf("descriptors[%d].entries.units", i), fmt.Sprintf(problem, args...)}
+	if d.reserves == "" {
+		return
 	}
 	if !strings.Contains(d.reserves, "=") {
 		n, ok := wholeNumber(d.reserves)
 		switch {
-		case d.reserves == "" || ok && d.own:
 		case !ok:
-			return wrong("%q is no whole number from 0 up; write one, or UNIT=NUMBER", excerpt(d.reserves))
-		default:
+			c.unreadable++
+		case !d.own:
 			d.hits, d.own = n, true
 		}
-		return nil
+		return
 	}
-	d.unitsFrom = len(c.units)
+	from := len(c.units)
 	for part := range strings.SplitSeq(d.reserves, ",") {
 		name, number, _ := strings.Cut(part, "=")
 		name = strings.TrimSpace(name)
 		n, ok := wholeNumber(number)
-		switch {
-		case !ok:
-			return wrong("%q has no whole number from 0 up after an equals sign; write UNIT=NUMBER", excerpt(part))
-		case !hasUnit(app, name):
-			return wrong("app %s has no unit %q; declare it in the app or correct the name", app.Name, excerpt(name))
-		case said(c.units[d.unitsFrom:], name):
-			return wrong("names %s twice; keep one", name)
+		if !ok || !hasUnit(app, name) || said(c.units[from:], name) {
+			c.units = c.units[:from]
+			c.unreadable++
+			return
 		}
 		c.units = append(c.units, authz.UnitAmount{Unit: name, Amount: n})
 	}
-	d.unitsUntil = len(c.units)
-	return nil
+	d.unitsFrom, d.unitsUntil = from, len(c.units)
 }
 
 func hasUnit(app *plan.App, name string) bool {
@@ -162,15 +156,6 @@ func wholeNumber(s string) (n int64, ok bool) {
 		n = min(10*n+int64(s[i]-'0'), plan.MaxAmount)
 	}
 	return n, s != ""
-}
-
-// excerpt returns as much of a caller's text as an error shows.
-func excerpt(s string) string {
-	const most = 40
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
 }
 
 // request makes c.req the request that the k-th descriptor of the app speaks of.

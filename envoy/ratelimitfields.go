@@ -82,8 +82,12 @@ func shownAlone(l *authz.LimitState) bool {
 	return l.Limit.Advertise && !l.Limit.Unlimited && !hidden(l) && plain(l.Limit.Name)
 }
 
-// plain tells whether a name fits into a string of a structured field.
+// plain tells whether a name fits into a string of a structured field, and the field
+// into a header beside others.
 func plain(name string) bool {
+	if len(name) > mostDescription {
+		return false
+	}
 	for i := range len(name) {
 		if name[i] < 0x20 || name[i] > 0x7e {
 			return false

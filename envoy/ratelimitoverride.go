@@ -26,7 +26,7 @@ func (o *override) read(b []byte) error {
 		case 2:
 			o.unit = int32(s.number("unit")) //nolint:gosec // so has this
 		case 3:
-			n, err := wrapped("descriptors.limit.unit_multiplier", s.bytes("unit_multiplier"))
+			n, err := wrapped("descriptors.limit.unit_multiplier", s.bytes("unit_multiplier"), uint64(o.multiplier))
 			o.multiplier = uint32(n) //nolint:gosec // and this
 			s.try(err)
 		}

@@ -27,9 +27,12 @@ type limitCall struct {
 
 	bound bool // an app is bound to the domain
 
-	apps  []int                 // the items that the app decides
-	decs  []authz.Decision      // one for each of apps, as far as decided
-	units []authz.UnitAmount    // what the app's items say that they reserve
+	apps  []int              // the items that the app decides
+	decs  []authz.Decision   // one for each of apps, as far as decided
+	units []authz.UnitAmount // what the app's items say that they reserve
+
+	unreadable uint64 // of the app's items, those whose units nobody can read
+
 	req   authz.Request         // of the item that is being decided
 	asks  []authz.DescriptorAsk // what the domain's own rules are to count
 	count authz.Count           // the answer to asks
@@ -79,7 +82,7 @@ const (
 
 func (c *limitCall) read(data mem.Buffer) {
 	c.data = data
-	c.hits = 0
+	c.hits, c.unreadable = 0, 0
 	c.err = c.message(data.ReadOnlyData())
 	if c.err == nil {
 		c.err = c.complete()
@@ -176,7 +179,7 @@ func (c *limitCall) descriptor(b []byte) error {
 		case 2:
 			s.try(d.over.read(s.bytes("limit")))
 		case 3:
-			n, err := wrapped("descriptors.hits_addend", s.bytes("hits_addend"))
+			n, err := wrapped("descriptors.hits_addend", s.bytes("hits_addend"), uint64(d.hits)) //nolint:gosec // never below 0
 			d.hits, d.own = int64(min(n, plan.MaxAmount)), true
 			s.try(err)
 		case 4:
@@ -188,11 +191,10 @@ func (c *limitCall) descriptor(b []byte) error {
 	return s.err
 }
 
-// wrapped reads a UInt64Value or UInt32Value. More than the largest amount of any limit
+// wrapped reads a UInt64Value or UInt32Value into one that was n so far. More than the largest amount of any limit
 // is for the caller to take as that amount: it is refused, not taken for a fault, which
 // would let the request through.
-func wrapped(path string, b []byte) (uint64, error) {
-	n := uint64(0)
+func wrapped(path string, b []byte, n uint64) (uint64, error) {
 	s := scan(path, b)
 	for s.next() {
 		if s.num == 1 {

@@ -36,7 +36,7 @@ func (c *limitCall) eachStatus(b []byte, now time.Time, refused bool, s *Server)
 // decidedStatus appends the fields of the status of the decision that was prepared last.
 // Where everything was given back it tells what is left after that.
 func (c *limitCall) decidedStatus(b []byte, givenBack bool) []byte {
-	b = putCode(b, !c.d.Outcome.Admits())
+	b = putCode(b, refuses(c.d.Outcome))
 	l := c.tightest()
 	switch {
 	case l != nil:
@@ -76,7 +76,7 @@ func (c *limitCall) countedStatus(b []byte, k int, refused bool) []byte {
 	}
 	name := ""
 	if it.Named {
-		name = valid(l.Limit.Name)
+		name = cutText(l.Limit.Name)
 	}
 	unit, times := c.windowOf(k)
 	b = currentLimit(b, l.Limit.Amount, unit, times, name)
@@ -93,6 +93,12 @@ func putCode(b []byte, over bool) []byte {
 		return putNumber(b, 1, codeOverLimit)
 	}
 	return putNumber(b, 1, codeOK)
+}
+
+// refuses tells whether an outcome is a refusal of its own: what could not be decided
+// beside a refusal is none.
+func refuses(o authz.Outcome) bool {
+	return !o.Admits() && o != authz.Unavailable && o != authz.NotReady
 }
 
 // returned is what of a limit is there again once a charge of it was given back: not
@@ -160,7 +166,11 @@ func currentLimit(b []byte, amount int64, unit uint64, times int64, name string)
 		b = putNumber(b, 2, unit)
 	}
 	if name != "" {
-		b = putText(b, 3, name)
+		var text int
+		b, text = open(b, 3)
+		b = append(b, name...)
+		tame(b[text:]) // Envoy writes it into a header as it is
+		b = shut(b, text)
 	}
 	if unit > 0 && times > 1 {
 		var w int

@@ -23,6 +23,7 @@ type counters struct {
 	settlements         authz.SettledTally // by RLS
 	unnumbered          atomic.Uint64
 	unreserved          atomic.Uint64
+	unreadableUnits     atomic.Uint64
 }
 
 // Stats are counts since the start.
@@ -51,6 +52,9 @@ type Stats struct {
 	// Unnumbered are those without hits_addend, and Unreserved those with an empty
 	// reservation. Both settle nothing.
 	Unnumbered, Unreserved uint64
+	// UnreadableUnits are rate limit descriptors of an app with an entry "units" that says
+	// no number, or names no unit of the app. They are decided as if it were not there.
+	UnreadableUnits uint64
 }
 
 // Stats returns the counts. They are read one by one while calls go on.
@@ -67,6 +71,8 @@ func (s *Server) Stats() Stats {
 		Settlements: s.counters.settlements.Read(),
 		Unnumbered:  s.counters.unnumbered.Load(),
 		Unreserved:  s.counters.unreserved.Load(),
+
+		UnreadableUnits: s.counters.unreadableUnits.Load(),
 	}
 }
 

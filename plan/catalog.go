@@ -23,6 +23,9 @@ type Catalog struct {
 	planUse  map[string]map[string]int // tenants that name a plan, by plan and app
 	children map[string]int            // tenants that name a parent, by parent
 	zones    map[string]*time.Location // so that a million tenants share theirs
+
+	siblings map[string]map[string]bool // documents of rate limits that are or may be of a domain, by domain
+	stale    map[string]bool            // domains to be compiled for the next snapshot
 }
 
 // NewCatalog returns an empty Catalog.
@@ -32,11 +35,15 @@ func NewCatalog() *Catalog {
 		planUse:  map[string]map[string]int{},
 		children: map[string]int{},
 		zones:    map[string]*time.Location{},
+		siblings: map[string]map[string]bool{},
+		stale:    map[string]bool{},
 	}
 }
 
-// Snapshot returns what the catalog holds now. It costs next to nothing.
+// Snapshot returns what the catalog holds now. It costs next to nothing, unless rate
+// limits have changed since the last one: their domains are compiled first.
 func (c *Catalog) Snapshot() *Snapshot {
+	c.compileDomains()
 	s := c.now
 	c.age++
 	return &s

@@ -5,27 +5,49 @@ import (
 	"slices"
 )
 
+// mostDocuments is how many documents a domain may have: a quota is lent under the condition
+// that all of them are as they were, and etcd takes 128 conditions in one transaction.
+const mostDocuments = 50
+
 // rateLimits checks a document of descriptors against the others of its domain.
 func (k *checker) rateLimits(l *RateLimits) {
-	others := k.c.domainEntries(l.Domain, k.doc.Name)
-	var said []pos
+	if k.c.isFull(l.Domain, k.doc.Name) {
+		k.told(Problem{
+			Line: l.at.line, Col: l.at.col, Path: "domain",
+			Message: fmt.Sprintf("%s has %d documents already, as many as a domain may have; put these descriptors into one of them", label(l.Domain), mostDocuments),
+		})
+		return
+	}
+	others := slices.DeleteFunc(k.c.domainEntries(l.Domain, k.doc.Name), func(e *entry) bool { return e.doc == nil })
+	said := map[pos]bool{}
 	for _, e := range others {
-		if e.doc == nil {
-			continue
-		}
 		if e.doc.RateLimits.Settings != nil && l.Settings != nil {
 			k.told(l.settingsTwice(e.doc.line(e.doc.RateLimits.settings.line)))
 		}
 		var clashes []clash
 		mergeRules(e.doc.RateLimits.Rules, l.Rules, &clashes)
 		for _, c := range clashes {
-			if !slices.Contains(said, c.second.at) {
-				said = append(said, c.second.at)
+			if !said[c.second.at] {
+				said[c.second.at] = true
 				k.told(c.problem(e.doc.line(c.first.at.line)))
 			}
 		}
 	}
 	k.replaced(l, others)
+}
+
+// isFull tells whether a domain has as many documents as it may, without the one called but.
+func (c *Catalog) isFull(domain, but string) bool {
+	n := 0
+	for name := range c.siblings[domain] {
+		if name != but && c.now.rateLimits.entries[name].doc != nil {
+			n++
+		}
+		if n == mostDocuments {
+			return true
+		}
+	}
+	return false
 }
 
 // told adds a problem whose place and path are known.
@@ -43,9 +65,12 @@ func (d *Document) line(n int) string {
 }
 
 // replaced warns of the names of limits to replace that no limit of the domain has.
-// What should have been replaced is counted as well then.
+// What should have been replaced is counted as well then. Names like it are looked for
+// a few times only: to compare all with all takes long.
 func (k *checker) replaced(l *RateLimits, others []*entry) {
+	const guesses = 20
 	var known []string // sorted once somebody asks for it
+	unknown := 0
 	l.eachRule(func(r *DescriptorRule) {
 		if r.Limit == nil || len(r.Limit.Replaces) == 0 {
 			return
@@ -58,8 +83,10 @@ func (k *checker) replaced(l *RateLimits, others []*entry) {
 				continue
 			}
 			advice := "give one that name"
-			if near := nearest(name, known); near != "" {
-				advice = "did you mean " + near + "?"
+			if unknown++; unknown <= guesses {
+				if near := nearest(name, known); near != "" {
+					advice = "did you mean " + near + "?"
+				}
 			}
 			k.told(Problem{
 				Line: r.at.line, Col: r.at.col, Path: r.Path + ": rate_limit.replaces", Warning: true,
@@ -79,9 +106,7 @@ func namedLimits(l *RateLimits, others []*entry) []string {
 	}
 	l.eachRule(note)
 	for _, e := range others {
-		if e.doc != nil {
-			e.doc.RateLimits.eachRule(note)
-		}
+		e.doc.RateLimits.eachRule(note)
 	}
 	slices.Sort(names)
 	return names

@@ -24,6 +24,16 @@ func TestCheck_P70_C001_OneRuleInTwoDocuments(t *testing.T) {
 		{"held apart", holder, strings.Replace(holder, "key: a", "key: b", 1), ""},
 		{"held together", holder, holder, "4:19: shared / team / a: is in line 4 of rate limits shared/a already; keep one\n"},
 		{"held and limited", holder, strings.Replace(red, "    value: red\n", "", 1), "3:5: shared / team: is in line 3 of rate limits shared/a already; keep one\n"},
+		{
+			"held, and shared by one", strings.Replace(holder, "team\n", "team\n    value: a*\n", 1),
+			strings.Replace(strings.Replace(holder, "team\n", "team\n    value: a*\n    share_threshold: true\n", 1), "key: a", "key: b", 1),
+			"3:5: shared / team=a*: is in line 3 of rate limits shared/a already; keep one\n",
+		},
+		{
+			"held, and shown by one", holder,
+			strings.Replace(strings.Replace(holder, "team\n", "team\n    value_to_metric: true\n", 1), "key: a", "key: b", 1),
+			"3:5: shared / team: is in line 3 of rate limits shared/a already; keep one\n",
+		},
 		{"settings there", red + "mete: {replicas: split}\n", green, ""},
 		{"settings twice", "mete: {}\n" + red, green + "mete: {replicas: split}\n", "6:7: mete: is in line 1 of rate limits shared/a already, and a domain has its settings once; keep one\n"},
 	} {

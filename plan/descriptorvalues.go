@@ -50,9 +50,9 @@ func (o *object) word(n *node, name string) string {
 }
 
 // flag reads true or false in all spellings of YAML 1.1, as envoyproxy/ratelimit does;
-// false if it is not written.
+// false if it is not written, or without a value.
 func (o *object) flag(name string) bool {
-	n := o.field(name)
+	n := o.optional(name)
 	if n == nil {
 		return false
 	}

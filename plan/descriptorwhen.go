@@ -3,11 +3,13 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"regexp/syntax"
 	"slices"
 	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
 )
 
@@ -18,8 +20,11 @@ const (
 	// of memory, and a quarter of a millisecond whenever the document is read.
 	mostWhens = 1000
 	// dearestLoop is what a condition that goes through the entries may cost, in CEL's measure:
-	// some hundred entries, each compared with something. Others are bounded by their length.
+	// some hundred entries, each compared with something. So may one that puts texts together more
+	// than mostSums times, each of which may be as long as a header. Others are bounded by
+	// their length.
 	dearestLoop = 10_000
+	mostSums    = 4
 )
 
 // A condition is what "when" of a rule says, an expression of CEL (P18). Any number of
@@ -28,8 +33,9 @@ type condition struct{ program cel.Program }
 
 // conditions compiles those of a document, each one once however often it is written.
 type conditions struct {
-	env   *cel.Env
-	known map[string]compiledWhen
+	env      *cel.Env
+	known    map[string]compiledWhen
+	tooLarge func(*syntax.Regexp) string // says what is wrong with the pattern of a matches(), or ""
 }
 
 type compiledWhen struct {
@@ -53,7 +59,7 @@ func (o *object) condition(rule *DescriptorRule) {
 		return
 	}
 	if o.conditions == nil {
-		o.conditions = &conditions{known: map[string]compiledWhen{}}
+		o.conditions = &conditions{known: map[string]compiledWhen{}, tooLarge: o.tooLarge}
 	}
 	c, known := o.conditions.known[rule.When]
 	switch {
@@ -87,11 +93,11 @@ func (c *conditions) compile(text string) (_ *condition, fault string) {
 		return nil, fmt.Sprintf("it is of type %s and must be true or false", parsed.OutputType())
 	}
 	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
-	loops, fault := looksInto(parsed.NativeRep().Expr())
+	dear, fault := c.looksInto(parsed.NativeRep().Expr())
 	if fault != "" {
 		return nil, fault
 	}
-	if loops { // to watch the cost of the others would treble it
+	if dear { // to watch the cost of the others would treble it
 		options = append(options, cel.CostLimit(dearestLoop))
 	}
 	program, err := c.env.Program(parsed, options...)
@@ -117,22 +123,46 @@ func issueOf(text string, issues *cel.Issues) string {
 	return fmt.Sprintf("%s: %s", place, message)
 }
 
-// looksInto tells whether a condition loops, and what is wrong with it: a pattern that is
-// not written down would have to be compiled for each request, as the caller pleases.
-func looksInto(e ast.Expr) (loops bool, fault string) {
+// looksInto tells whether the cost of a condition must be watched, and what is wrong with it:
+// a pattern that is not written down would have to be compiled for each request, as the
+// caller pleases.
+func (c *conditions) looksInto(e ast.Expr) (dear bool, fault string) {
+	sums := 0
 	ast.PreOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
 		switch e.Kind() {
 		case ast.ComprehensionKind:
-			loops = true
+			dear = true
 		case ast.CallKind:
-			args := e.AsCall().Args()
-			if e.AsCall().FunctionName() == "matches" && len(args) > 0 && args[len(args)-1].Kind() != ast.LiteralKind {
-				fault = "matches() takes no pattern but one that is written down, as in matches(\"^v[0-9]+$\")"
+			if e.AsCall().FunctionName() == operators.Add {
+				sums++
+			}
+			if e.AsCall().FunctionName() == "matches" && fault == "" {
+				fault = c.pattern(e.AsCall().Args())
 			}
 		case ast.UnspecifiedExprKind, ast.IdentKind, ast.ListKind, ast.LiteralKind, ast.MapKind, ast.SelectKind, ast.StructKind:
 		}
 	}))
-	return loops, fault
+	return dear || sums > mostSums, fault
+}
+
+// pattern says what is wrong with the pattern among the arguments of matches(), or "".
+func (c *conditions) pattern(args []ast.Expr) string {
+	if len(args) == 0 {
+		return ""
+	}
+	last := args[len(args)-1]
+	if last.Kind() != ast.LiteralKind {
+		return "matches() takes no pattern but one that is written down, as in matches(\"^v[0-9]+$\")"
+	}
+	text, _ := last.AsLiteral().Value().(string)
+	tree, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return "" // CEL says it
+	}
+	if fault := c.tooLarge(tree); fault != "" {
+		return "the pattern of matches() " + fault
+	}
+	return ""
 }
 
 // A seenDescriptor is a descriptor as conditions see it: the values by their keys.

@@ -36,29 +36,49 @@ func (l *RateLimits) under(name string) bool {
 // putRateLimits replaces, adds or (with nil) removes a document of descriptors.
 func (c *Catalog) putRateLimits(name string, e *entry) {
 	all := c.now.rateLimits.edit(c.age)
-	domains := map[string]bool{}
-	note := func(e *entry) {
-		switch {
-		case e == nil:
-		case e.doc != nil:
-			domains[e.doc.RateLimits.Domain] = true
-		default:
-			for domain := name; domain != ""; { // it may be of each of these
-				domains[domain] = true
-				domain = domain[:max(0, strings.LastIndexByte(domain, '/'))]
-			}
-		}
+	for _, domain := range domainsOf(name, all[name]) {
+		delete(c.siblings[domain], name)
+		c.stale[domain] = true
 	}
-	note(all[name])
-	note(e)
 	if e == nil {
 		delete(all, name)
 	} else {
 		all[name] = e
 	}
-	for domain := range domains {
-		c.compileDomain(domain)
+	for _, domain := range domainsOf(name, e) {
+		if c.siblings[domain] == nil {
+			c.siblings[domain] = map[string]bool{}
+		}
+		c.siblings[domain][name] = true
+		c.stale[domain] = true
 	}
+}
+
+// domainsOf returns the domains that a document is of, or may be of if it was never valid.
+func domainsOf(name string, e *entry) []string {
+	switch {
+	case e == nil:
+		return nil
+	case e.doc != nil:
+		return []string{e.doc.RateLimits.Domain}
+	}
+	var all []string
+	for domain := name; domain != ""; domain = domain[:max(0, strings.LastIndexByte(domain, '/'))] {
+		all = append(all, domain)
+	}
+	return all
+}
+
+// compileDomains makes those domains anew whose documents have changed: once for a
+// snapshot, however many of them have.
+func (c *Catalog) compileDomains() {
+	for name := range c.stale {
+		if len(c.siblings[name]) == 0 {
+			delete(c.siblings, name)
+		}
+		c.compileDomain(name)
+	}
+	clear(c.stale)
 }
 
 // compileDomain makes a domain anew of its documents.
@@ -81,8 +101,8 @@ func (c *Catalog) domainEntries(domain, but string) []*entry {
 	all := c.now.rateLimits.entries
 	of := RateLimits{Domain: domain}
 	var names []string
-	for name, e := range all {
-		if of.under(name) && name != but && (e.doc == nil || e.doc.RateLimits.Domain == domain) {
+	for name := range c.siblings[domain] {
+		if of.under(name) && name != but {
 			names = append(names, name)
 		}
 	}
@@ -99,22 +119,23 @@ func (c *Catalog) domainEntries(domain, but string) []*entry {
 func newDomain(name string, entries []*entry) *Domain {
 	d := &Domain{Name: name, Settings: DefaultDomainSettings()}
 	merged := RateLimits{Domain: name}
-	valid, broken := false, ""
+	var docs [][]DescriptorRule
+	broken := ""
 	for _, e := range entries {
 		if e.doc == nil {
 			broken = e.broken
 			continue
 		}
-		valid = true
+		docs = append(docs, e.doc.RateLimits.Rules)
 		d.Guards = append(d.Guards, Guard{KindRateLimits, e.doc.Name, e.revision})
 		d.Version = max(d.Version, e.revision)
-		merged.Rules = mergeRules(merged.Rules, e.doc.RateLimits.Rules, new([]clash))
 		if s := e.doc.RateLimits.Settings; s != nil && merged.Settings == nil {
 			merged.Settings, d.Settings = s, *s
 		}
 	}
 	switch {
-	case valid:
+	case len(docs) > 0:
+		merged.Rules = mergeAll(docs)
 		d.Table = newDescriptorTable(&merged, &d.Settings)
 	case broken != "":
 		d.Broken = broken

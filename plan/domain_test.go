@@ -220,6 +220,7 @@ func TestCatalog_P70_DocumentsThatRacedLiftNoLimit(t *testing.T) {
 	const (
 		none      = "{key: k, value: a}"
 		unlimited = "{key: k, value: a, rate_limit: {unlimited: true}}"
+		quota     = "{key: k, value: a, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}"
 		shadow    = "{key: k, value: a, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}"
 		five      = "{key: k, value: a, rate_limit: {unit: day, requests_per_unit: 5}}"
 		six       = "{key: k, value: a, rate_limit: {unit: day, requests_per_unit: 6}}"
@@ -235,6 +236,8 @@ func TestCatalog_P70_DocumentsThatRacedLiftNoLimit(t *testing.T) {
 		want  int64
 	}{
 		{none, five, 1, 5},
+		{quota, five, 1, 5},
+		{quota, unlimited, 1, 1},
 		{unlimited, five, 1, 5},
 		{shadow, five, 1, 5},
 		{five, six, 1, 5},

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"regexp/syntax"
 	"time"
@@ -65,8 +66,15 @@ func (o *object) domainSettings() *DomainSettings {
 	return &s
 }
 
-// longestRegex is how many bytes a regular expression may have.
-const longestRegex = 1000
+const (
+	// longestRegex is how many bytes a regular expression may have.
+	longestRegex = 1000
+	// largestRegex is how many steps it may have once counted repetitions are written out, as
+	// x{1000} is a thousand. Each byte of a value may cost a nanosecond or ten for each of them.
+	largestRegex = 2000
+	// largestRegexes is how many steps all of a document may have. Each takes some 50 bytes.
+	largestRegexes = 1_000_000
+)
 
 // regex reads the regular expression of a rule. value is what is written in its place,
 // or nil.
@@ -76,28 +84,69 @@ func (o *object) regex(rule *DescriptorRule, value *node) {
 		return
 	}
 	rule.Regex = o.word(n, "regex") // names the rule in what is said of it
-	compiled, err := wholeRegex(rule.Regex)
 	switch s := rule.Regex; {
 	case s == "":
+		return
 	case value != nil:
 		o.fail(n, o.at("regex"), "beside value; a rule matches in one way, keep one")
+		return
 	case len(s) > longestRegex:
 		o.fail(n, o.at("regex"), "has more than %d bytes; write a shorter one", longestRegex)
-	case err != nil:
-		o.fail(n, o.at("regex"), "%q is no regular expression of RE2: %s; write one such as /v[0-9]+/.*", short(s), regexFault(err))
-	default:
-		rule.regex = compiled
+		return
+	}
+	tree, err := syntax.Parse(rule.Regex, syntax.Perl)
+	if err == nil {
+		if fault := o.tooLarge(tree); fault != "" {
+			o.fail(n, o.at("regex"), "%s", fault)
+			return
+		}
+		rule.regex, err = wholeRegex(tree)
+	}
+	if err != nil {
+		o.fail(n, o.at("regex"), "%q is no regular expression of RE2: %s; write one such as /v[0-9]+/.*", short(rule.Regex), regexFault(err))
 	}
 }
 
-// wholeRegex compiles a regular expression to match nothing but a whole text. It must
-// be one by itself: of "a)|(b" alternatives would match a part, and "\Q" has no end.
-func wholeRegex(s string) (*regexp.Regexp, error) {
-	tree, err := syntax.Parse(s, syntax.Perl)
-	if err != nil {
-		return nil, err
-	}
+// wholeRegex compiles a regular expression to match nothing but a whole text. It was
+// parsed by itself: of "a)|(b" alternatives would match a part, and "\Q" has no end.
+func wholeRegex(tree *syntax.Regexp) (*regexp.Regexp, error) {
 	return regexp.Compile(`\A(?:` + tree.String() + `)\z`)
+}
+
+// tooLarge says what to do about a regular expression that is too large, alone or with
+// those before it in the document; "": nothing. Such a one is not compiled.
+func (r *reader) tooLarge(tree *syntax.Regexp) string {
+	size := regexSize(tree)
+	if size > largestRegex {
+		return fmt.Sprintf("has %d steps with its repetitions written out, and may have %d; write a simpler one, with smaller numbers in {} or with * or +", size, largestRegex)
+	}
+	if r.regexes+size > largestRegexes {
+		return fmt.Sprintf("is too much with those before it: all of a document may have %d steps with their repetitions written out; divide the document", largestRegexes)
+	}
+	r.regexes += size
+	return ""
+}
+
+// regexSize returns about how many steps a regular expression is compiled to.
+func regexSize(tree *syntax.Regexp) int {
+	size := 0
+	for _, sub := range tree.Sub {
+		size += regexSize(sub)
+	}
+	switch tree.Op { //nolint:exhaustive // all others are one step
+	case syntax.OpLiteral:
+		return len(tree.Rune)
+	case syntax.OpConcat:
+		return size
+	case syntax.OpAlternate:
+		return size + len(tree.Sub)
+	case syntax.OpRepeat:
+		if tree.Max < 0 { // the last one is a loop
+			return size*tree.Min + size + 1
+		}
+		return size*tree.Min + (size+1)*(tree.Max-tree.Min)
+	}
+	return size + 1
 }
 
 // regexFault says what is wrong with a regular expression, without the expression.

@@ -100,6 +100,16 @@ func (c clash) problem(place string) Problem {
 	}
 }
 
+// mergeAll returns the rules of many documents, two halves at a time: each rule is copied
+// a few times, not once for each document behind it.
+func mergeAll(docs [][]DescriptorRule) []DescriptorRule {
+	if len(docs) == 1 {
+		return docs[0]
+	}
+	half := len(docs) / 2
+	return mergeRules(mergeAll(docs[:half]), mergeAll(docs[half:]), new([]clash))
+}
+
 // mergeRules returns the rules of both levels and leaves them as they are. Of rules
 // that clash it makes one that lifts no limit of either.
 func mergeRules(a, b []DescriptorRule, clashes *[]clash) []DescriptorRule {
@@ -138,12 +148,16 @@ func stricter(a, b *DescriptorRule) *DescriptorRule {
 }
 
 // strictness is what a rule lets through in a second, on average; a rule that refuses
-// nothing lets through all.
+// nothing lets through all, and one in quota mode more than any other.
 func (r *DescriptorRule) strictness() float64 {
 	if r.Limit == nil || r.Limit.Unlimited || r.Shadow {
 		return math.Inf(1)
 	}
 	const hour, day = 3600, 24 * 3600
 	seconds := []float64{1, 60, hour, day, 7 * day, 30 * day, 365 * day}[r.Limit.Unit-UnitSecond]
-	return float64(r.Limit.Amount) / seconds / float64(r.Limit.Multiplier)
+	rate := float64(r.Limit.Amount) / seconds / float64(r.Limit.Multiplier)
+	if r.QuotaMode {
+		rate += math.MaxUint32 + 1
+	}
+	return rate
 }

@@ -19,6 +19,7 @@ type reader struct {
 	problems []Problem
 
 	conditions *conditions // of rate limit descriptors; nil: none so far
+	regexes    int         // steps of all regular expressions so far
 }
 
 func (r *reader) add(at pos, path, message string) *Problem {

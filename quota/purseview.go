@@ -43,5 +43,8 @@ func (p *Purse) unfinished() bool {
 	return p.op != nil || p.wait != nil && p.recall.until == 0 || p.closing && (p.held > 0 || p.used != p.reported)
 }
 
-// Contacted tells whether the store has told what others have used.
-func (p *Purse) Contacted() bool { return p.contacted }
+// Contacted tells whether the store has told what others have used, no longer ago than a
+// lease is spent from.
+func (p *Purse) Contacted(now Instant) bool {
+	return p.contacted && now.since(p.lastContact) < p.terms.Rule.UsableFor
+}

@@ -213,21 +213,22 @@ func (d *Documents) settle(ctx context.Context) {
 	d.shelf.relevant = false
 	d.tellMinimum()
 	list := d.shelf.list()
+	var snap *plan.Snapshot
+	if d.shelf.held = changed && d.shelf.halfway; changed && !d.shelf.held {
+		snap = d.shelf.catalog.Snapshot()
+		d.shelf.handed, d.shelf.moved = true, false
+	}
 	d.mu.Lock()
 	d.list = list
 	d.stats.Rejected = map[plan.Kind]int{}
 	for _, r := range list {
 		d.stats.Rejected[r.Kind]++
 	}
-	if d.shelf.held = changed && d.shelf.halfway; !changed || d.shelf.held {
-		d.mu.Unlock()
-		return
+	if snap != nil {
+		d.snap = snap
 	}
-	snap := d.shelf.catalog.Snapshot()
-	d.shelf.handed = true
-	d.snap = snap
 	d.mu.Unlock()
-	if d.OnSnapshot != nil {
+	if snap != nil && d.OnSnapshot != nil {
 		d.OnSnapshot(snap)
 	}
 }
@@ -244,16 +245,18 @@ func (d *Documents) tellMinimum() {
 	}
 }
 
-// write publishes what was decided. After an error it takes back the rest: etcd is
-// away, and every further try would wait for it.
+// write publishes what was decided. After an error it takes back the rest, for the next
+// batch: etcd is away, and every further try would wait for it.
 func (d *Documents) write(ctx context.Context, ds decided) (err error) {
 	for _, c := range ds.publish {
-		if err == nil {
+		// Once another replica was first with rate limits, all others of them lose, too.
+		behind := c.kind == plan.KindRateLimits && d.shelf.halfway
+		if err == nil && !behind {
 			err = d.publish(ctx, c)
 		}
-		if err != nil {
+		if err != nil || behind {
 			d.shelf.takeBack(c)
-			d.shelf.dirty[c.docID] = nil
+			d.shelf.postpone(c.docID)
 		}
 	}
 	for _, id := range ds.deletions {
@@ -261,10 +264,16 @@ func (d *Documents) write(ctx context.Context, ds decided) (err error) {
 			err = d.unpublish(ctx, id)
 		}
 		if err != nil {
-			d.shelf.dirty[id] = nil
+			d.shelf.postpone(id)
 		}
 	}
 	return err
+}
+
+// postpone notes that etcd did not take an edit.
+func (s *shelf) postpone(id docID) {
+	s.dirty[id] = nil
+	s.halfway = s.halfway || id.kind == plan.KindRateLimits && s.moved
 }
 
 // maxTurns bounds how often a batch is decided: plan, app, routes, tenants on

@@ -83,11 +83,12 @@ type shelf struct {
 	handed   bool // a snapshot was handed out
 	// siblings is the revision up to which all that is in force of rate limits is known.
 	siblings int64
-	// halfway: another replica, whose word is on its way here, puts the same edits of
-	// rate limits in force, and this one knows only some of it. Rules that moved from one
-	// document to another, or to another name, would be in none.
+	// halfway: only some edits of rate limits are known to be in force. Another replica, whose
+	// word is on its way here, puts the others in force, or etcd did not take them. Rules that
+	// moved from one document to another, or to another name, would be in none.
 	halfway bool
 	held    bool // a snapshot waits for that
+	moved   bool // what is in force of rate limits has changed since a snapshot was handed out
 	epoch   string
 	warned  map[string]bool // keys outside of the schema
 	alarmed bool            // that no plan is left was told
@@ -123,6 +124,7 @@ func (s *shelf) apply(b batch) {
 	for _, c := range b.changes {
 		s.change(c)
 	}
+	s.moved = s.moved && s.handed // at start, what is in force is all there is to go by
 }
 
 // sweep adds the deletion of every key that is known and not in a full batch.
@@ -221,6 +223,7 @@ func (s *shelf) changeEffective(id docID, c change) {
 // setEffective takes over what is enforced. Documents of the published kinds are in
 // force by that, whoever found them valid.
 func (s *shelf) setEffective(id docID, revision int64, value []byte) {
+	s.moved = s.moved || id.kind == plan.KindRateLimits
 	record, err := decodeRecord[effectiveRecord](value)
 	e := effective{revision: revision, source: record.SourceRevision, text: record.Document}
 	switch {
@@ -241,6 +244,7 @@ func (s *shelf) setEffective(id docID, revision int64, value []byte) {
 func (s *shelf) dropEffective(id docID, revision int64) {
 	delete(s.effective, id)
 	delete(s.unread, id)
+	s.moved = s.moved || id.kind == plan.KindRateLimits
 	if Published(id.kind) {
 		s.catalog.Delete(id.kind, id.name, revision)
 		s.relevant = true

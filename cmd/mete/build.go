@@ -237,7 +237,7 @@ func (m *mete) assemble(context.Context, process) error {
 		loaded: m.decider.Ready, sealing: m.decider.Sealing, met: m.met, entered: m.gate.open, behind: m.gate.behind.Load,
 		storeUp: m.storeUp,
 	}
-	m.metrics.registry.MustRegister(newCollector(m.read), newSettlementCollector(m.readSettlement), newRatelimitCollector(m.decider.Stats))
+	m.metrics.registry.MustRegister(newCollector(m.read), newSettlementCollector(m.readSettlement), newRatelimitCollector(m.readRatelimit))
 	return nil
 }
 

@@ -206,7 +206,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 // collectLeases tells what is out and what may go wrong with it.
 func (c *collector) collectLeases(s sink, r readings) {
-	for _, l := range r.Limits {
+	for _, l := range withoutAmounts(r.Limits) {
 		s.gauge(c.leased, float64(l.Leased), l.App, l.Limit)
 		s.gauge(c.bound, float64(l.Bound), l.App, l.Limit)
 		s.gauge(c.pending, float64(l.Pending), l.App, l.Limit)

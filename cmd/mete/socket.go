@@ -139,6 +139,9 @@ func clearSocket(ctx context.Context, path string) error {
 	return nil
 }
 
+// lockPatience is how long other starts may take, each of which takes a moment.
+const lockPatience = 10 * time.Second
+
 // lockTick is how often a folder is tried that another start has locked, for a moment.
 const lockTick = 10 * time.Millisecond
 
@@ -149,6 +152,8 @@ func lockFolder(ctx context.Context, dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("look into the folder of the socket, which must be there and readable: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) //nolint:gosec // a file descriptor fits into an int
 		if err == nil {
@@ -160,7 +165,7 @@ func lockFolder(ctx context.Context, dir string) (unlock func(), err error) {
 		}
 		if !pause(ctx, lockTick) {
 			_ = f.Close()
-			return nil, fmt.Errorf("lock the folder of the socket, %s: %w", dir, ctx.Err())
+			return nil, fmt.Errorf("lock the folder of the socket, %s, which another process has locked: %w; stop that, or choose another folder", dir, ctx.Err())
 		}
 	}
 }

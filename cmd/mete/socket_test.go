@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -270,6 +271,22 @@ func TestListen_P33_WaitsForAnotherStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = l.Close()
+}
+
+// A folder that some other program keeps locked is told of; the start does not hang.
+func TestListen_P33_WaitsForNobodyForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		unlock, err := lockFolder(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unlock()
+		if _, err := lockFolder(t.Context(), dir); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "stop that, or choose another folder") {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 // Nobody is let in between the making of the file and the setting of its mode.

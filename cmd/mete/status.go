@@ -105,6 +105,11 @@ func (m *mete) readSettlement() settlementReadings {
 	return r
 }
 
+// readRatelimit reads what tells of rate limit domains, for a scrape.
+func (m *mete) readRatelimit() ratelimitReadings {
+	return ratelimitReadings{Decider: m.decider.Stats(), Envoy: m.envoy.Stats()}
+}
+
 // certificateEnds returns when the certificates in use end, by use.
 func (m *mete) certificateEnds() map[string]time.Time {
 	ends := map[string]time.Time{}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -15,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/meteproject/mete/authz"
+	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/quota"
 )
 
@@ -135,17 +137,31 @@ func (t tracer) traced(s quota.Store) quota.Store {
 	return tracedStore{s, t}
 }
 
+// tracedTenant is what spans say of whose account it is. Of a counter of rate limit
+// descriptors that is the domain alone: the rest of the name is what Envoy read from the
+// request, an API key say.
+func tracedTenant(k quota.Key) (name string, counter bool) {
+	if _, counter = plan.ParseAccount(k.Limit); !counter {
+		return k.Tenant, false
+	}
+	domain, _, _ := strings.Cut(k.Tenant, "?")
+	return domain, true
+}
+
 // Apply implements [quota.Store].
 func (s tracedStore) Apply(ctx context.Context, op quota.Operation) (quota.Result, error) {
+	tenant, counter := tracedTenant(op.Key)
 	ctx, span := s.tracer.tracer.Start(ctx, "mete.lease", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.String("mete.tenant", op.Key.Tenant),
+		attribute.String("mete.tenant", tenant),
 		attribute.String("mete.limit", op.Key.Limit),
 		attribute.String("mete.window", op.Key.Window),
 		attribute.Int64("mete.want", op.Want)))
 	defer span.End()
 	res, err := s.Store.Apply(ctx, op)
 	if err != nil {
-		span.RecordError(err)
+		if !counter { // its text has the key of the account
+			span.RecordError(err)
+		}
 		span.SetStatus(codes.Error, "operation failed")
 		return res, err
 	}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,13 +19,15 @@ import (
 	"github.com/meteproject/mete/authz"
 	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/store"
 )
 
 // spans is a collector that keeps what it gets.
 type spans struct {
 	collectorpb.UnimplementedTraceServiceServer
-	mu  sync.Mutex
-	got map[string]*tracepb.Span // by name
+	mu   sync.Mutex
+	got  map[string]*tracepb.Span // by name
+	text string                   // of all
 }
 
 func (s *spans) Export(_ context.Context, req *collectorpb.ExportTraceServiceRequest) (*collectorpb.ExportTraceServiceResponse, error) {
@@ -32,6 +36,7 @@ func (s *spans) Export(_ context.Context, req *collectorpb.ExportTraceServiceReq
 	for _, resource := range req.GetResourceSpans() {
 		for _, scope := range resource.GetScopeSpans() {
 			for _, span := range scope.GetSpans() {
+				s.text += span.String()
 				s.got[span.GetName()] = span
 			}
 		}
@@ -46,8 +51,16 @@ func (failing) Apply(context.Context, quota.Operation) (quota.Result, error) {
 	return quota.Result{}, errors.New("away")
 }
 
-func TestTracing_P28(t *testing.T) {
-	defer goleak.VerifyNone(t)
+// leaking is a store that is away and says for whom.
+type leaking struct{}
+
+func (leaking) Apply(_ context.Context, op quota.Operation) (quota.Result, error) {
+	return quota.Result{}, fmt.Errorf("read %s: %w", store.AccountKey(op.Key), errors.New("away"))
+}
+
+// collect makes spans by do and returns all that a collector got.
+func collect(t *testing.T, do func(tracer)) *spans {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -62,12 +75,7 @@ func TestTracing_P28(t *testing.T) {
 	if err != nil || !tr.on {
 		t.Fatalf("on %v, %v", tr.on, err)
 	}
-	req := &authz.Request{Headers: []authz.Field{{Name: "traceparent", Value: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}}
-	dec := &authz.Decision{ID: authz.NewID(time.Now()), Outcome: authz.QuotaExceeded, Tenant: "org:acme", App: &plan.App{Name: "web"}, Worst: -1}
-	tr.refused(t.Context(), req, dec)
-	if _, err := tr.traced(failing{}).Apply(t.Context(), quota.Operation{Key: quota.Key{Limit: "monthly"}, Want: 10}); err == nil {
-		t.Error("the store's error is lost")
-	}
+	do(tr)
 	if err := tr.close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +83,19 @@ func TestTracing_P28(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+	return kept
+}
 
+func TestTracing_P28(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	req := &authz.Request{Headers: []authz.Field{{Name: "traceparent", Value: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}}
+	dec := &authz.Decision{ID: authz.NewID(time.Now()), Outcome: authz.QuotaExceeded, Tenant: "org:acme", App: &plan.App{Name: "web"}, Worst: -1}
+	kept := collect(t, func(tr tracer) {
+		tr.refused(t.Context(), req, dec)
+		if _, err := tr.traced(failing{}).Apply(t.Context(), quota.Operation{Key: quota.Key{Limit: "monthly"}, Want: 10}); err == nil {
+			t.Error("the store's error is lost")
+		}
+	})
 	refuse, lease := kept.got["mete.refuse"], kept.got["mete.lease"]
 	if refuse == nil || lease == nil {
 		t.Fatalf("got %v", kept.got)
@@ -95,6 +115,22 @@ func TestTracing_P28(t *testing.T) {
 	}
 	if lease.GetStatus().GetCode() != tracepb.Status_STATUS_CODE_ERROR {
 		t.Errorf("status of a failed operation: %v", lease.GetStatus())
+	}
+}
+
+// A counter of descriptors is called by what Envoy read from the request, an API key say,
+// which no span tells.
+func TestTracing_P28_C145_NoValuesOfDescriptors(t *testing.T) {
+	kept := collect(t, func(tr tracer) {
+		for _, limit := range []string{"ratelimit:per_hour", "ratelimit:per_hour=5"} {
+			counter := quota.Key{Root: "edge?api_key=mk_secret", Tenant: "edge?api_key=mk_secret", Limit: limit}
+			if _, err := tr.traced(leaking{}).Apply(t.Context(), quota.Operation{Key: counter}); err == nil {
+				t.Error("the store's error is lost")
+			}
+		}
+	})
+	if strings.Contains(kept.text, "secret") || strings.Count(kept.text, `"edge"`) != 2 {
+		t.Errorf("told %s", kept.text)
 	}
 }
 

@@ -133,6 +133,7 @@ func (c *cli) prepare(ctx context.Context, client *clientv3.Client, b *batch) ([
 	}
 	b.before = catalog.Snapshot()
 	for _, s := range steps {
+		b.checkDomain(s)
 		catalog.Put(s.doc, s.stored.revision)
 	}
 	b.after = catalog.Snapshot()
@@ -150,6 +151,18 @@ func verb(doc *plan.Document, there stored) string {
 		return "unchanged"
 	}
 	return "configured"
+}
+
+// checkDomain refuses to write a document of descriptors over one of another domain, which
+// is called alike: shop/eg is the domain shop/eg, or a further document of shop.
+func (b *batch) checkDomain(s step) {
+	if s.doc.RateLimits == nil || s.stored.doc == nil || s.stored.doc.RateLimits.Domain == s.doc.RateLimits.Domain {
+		return
+	}
+	b.problems = append(b.problems, s.doc.Problem("domain", fmt.Sprintf(
+		"would replace a further document of domain %s, which is called %s too and whose limits would be gone; "+
+			"move those into ratelimits/%[1]s and delete it first: metectl get %[2]s --raw shows it",
+		s.stored.doc.RateLimits.Domain, reference(s.doc.Kind, s.doc.Name))))
 }
 
 // checkZone refuses to move an app to another time zone once usage is recorded:

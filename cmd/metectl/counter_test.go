@@ -57,6 +57,9 @@ func TestDescriptorText_P35_P36_IsReadBack(t *testing.T) {
 			case 2:
 				e.Shared, e.Regex = true, true
 			}
+			if rapid.Bool().Draw(t, "conditional") {
+				e.When = bytes.Draw(t, "when") + "w"
+			}
 			return e
 		}), 1, 4).Draw(t, "entries")
 		text := descriptorText(entries)
@@ -88,6 +91,8 @@ descriptors:
   - {key: path, value: "/a*", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: own, value: "/a*", rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: id, regex: "[0-9]+", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: team, value: "a*", when: '"vip" in descriptor', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1}, descriptors: &vip [{key: vip, rate_limit: {unit: hour, requests_per_unit: 1}}]}
+  - {key: team, value: "a*", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1}, descriptors: *vip}
 `))
 	if len(docs) != 1 {
 		t.Fatal(problems)
@@ -108,6 +113,11 @@ descriptors:
 		{"id=17", "edge?id*=%5B0-9%5D%2B", true},
 		{"id*=[0-9]+", "edge?id*=%5B0-9%5D%2B", true},
 		{"nobody=1,x=", "edge?nobody=1&x=", false},
+		{"team=a*", "edge?team=a*", true},
+		{"team=a*,*when=%22vip%22%20in%20descriptor", "edge?team=a*&*when=%22vip%22%20in%20descriptor", true},
+		{"team=a*,*when=%22vip%22%20in%20descriptor,vip=1", "edge?team=a*&*when=%22vip%22%20in%20descriptor&vip=1", true},
+		{"team=ab,vip=1", "edge?team=a*&*when=%22vip%22%20in%20descriptor&vip=1", true},
+		{"team=ab,vop=1", "edge?team=ab&vop=1", false},
 		{"nobody*=1", "edge?nobody%2A=1", false},
 	} {
 		entries, err := parseDescriptor(tt.text)

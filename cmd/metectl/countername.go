@@ -10,12 +10,24 @@ import (
 	"github.com/meteproject/mete/plan"
 )
 
+// whenEntry begins the condition of the rule that matches the entry before it. No key of an
+// entry is shown with a star in front.
+const whenEntry = "*when="
+
 // parseDescriptor reads KEY=VALUE[,KEY=VALUE]... as the command line and our own output
 // have it: %XX is a byte, and "*" in a value, or at the end of a key, tells of what shares
 // a counter.
 func parseDescriptor(text string) ([]plan.CounterEntry, error) {
 	var entries []plan.CounterEntry
 	for part := range strings.SplitSeq(text, ",") {
+		if when, is := strings.CutPrefix(part, whenEntry); is && len(entries) > 0 && entries[len(entries)-1].When == "" {
+			raw, ok := percentDecoded(when)
+			if !ok || raw == "" {
+				return nil, usageError(fmt.Sprintf("%q names no condition", part), "write it as metectl counter ls does, %20 for a space")
+			}
+			entries[len(entries)-1].When = raw
+			continue
+		}
 		key, value, found := strings.Cut(part, "=")
 		if !found || key == "" {
 			return nil, usageError(fmt.Sprintf("%q is no entry of a descriptor", part),
@@ -77,6 +89,11 @@ func descriptorText(entries []plan.CounterEntry) string {
 			writeEscaped(&b, e.Value, "")
 		} else {
 			writeEscaped(&b, e.Value, "*")
+		}
+		if e.When != "" {
+			b.WriteByte(',')
+			b.WriteString(whenEntry)
+			writeEscaped(&b, e.When, "")
 		}
 	}
 	return b.String()

@@ -64,10 +64,10 @@ ratelimits/DOMAIN/FILE beside them.
 
 --watch stays, and imports again within seconds when the files change; a swap of links is one
 change. A state with something wrong in it is refused as a whole and told once, and the rules
-before it stay in force. So does an etcd that is away: it is told once and tried until it is
-back. What others change or delete of the imported documents is put right within 30 s. As a
-sidecar of mete or a small Deployment of its own, with the config map mounted, it keeps feeding
-mete from the config map that feeds envoyproxy/ratelimit today. It ends with 0 on SIGTERM.
+before it stay in force. An etcd that is away is told once, too, and tried until it is back.
+What others change or delete of the imported documents is put right within 30 s. It ends with 0
+on SIGTERM. As a sidecar of mete or a small Deployment of its own, with the config map mounted,
+it keeps feeding mete from the config map that feeds envoyproxy/ratelimit today.
 
 Exit codes: 0 done; 2 wrong command line; 3 a file is invalid; 4 somebody else changed a
 document meanwhile, or another source has it; 5 nothing to read; 7 store unreachable; 8 some

@@ -159,16 +159,13 @@ func (r *importReader) folder(folder, rel string) error {
 		return fileError("cannot import", err)
 	}
 	for _, e := range entries {
-		path := filepath.Join(folder, e.Name())
-		switch name := e.Name(); {
-		case name[0] == '.':
-			if isDescriptorName(name[1:]) && strings.Contains(name[1:], ".") {
-				r.skip(path, "begins with a dot")
-			}
-		default:
+		name, path := e.Name(), filepath.Join(folder, e.Name())
+		if name[0] != '.' {
 			if err := r.entry(path, rel+name); err != nil {
 				return err
 			}
+		} else if isDescriptorName(name[1:]) && strings.Contains(name[1:], ".") {
+			r.skip(path, "begins with a dot")
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ func TestReadImport_C002_Layouts(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
-		files []string // a name that ends in / is a folder, NAME -> TO a link
+		files []string // see lay
 		want  string   // rel:key of each file
 		not   string   // what is told to be skipped
 	}{
@@ -47,18 +47,7 @@ func TestReadImport_C002_Layouts(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			root := t.TempDir()
-			for _, f := range tt.files {
-				name, to, isLink := strings.Cut(f, " -> ")
-				path := filepath.Join(root, name)
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if isLink {
-					link(t, to, path)
-				} else {
-					write(t, path, f)
-				}
-			}
+			lay(t, root, tt.files)
 			r, err := readSteady(nil, []string{root})
 			if err != nil {
 				t.Fatal(err)
@@ -75,6 +64,23 @@ func TestReadImport_C002_Layouts(t *testing.T) {
 				t.Errorf("read %q, skipped %q; want %q and %q", got, not, tt.want, tt.not)
 			}
 		})
+	}
+}
+
+// lay writes files, each with its name in it, and links: NAME -> TO.
+func lay(t *testing.T, root string, files []string) {
+	t.Helper()
+	for _, f := range files {
+		name, to, isLink := strings.Cut(f, " -> ")
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if isLink {
+			link(t, to, path)
+		} else {
+			write(t, path, f)
+		}
 	}
 }
 

@@ -255,8 +255,14 @@ func TestFollow_C002_TakesNoMomentBetween(t *testing.T) {
 		file string
 		want int // changes written by then
 	}{
-		{rule("edge", "one"), 0}, {rule("edge", "two"), 0}, {"", 0}, {rule("edge", "two"), 0},
-		{rule("edge", "two"), 1}, {rule("edge", "two"), 1}, {rule("edge", "one"), 1}, {rule("edge", "one"), 2},
+		{rule("edge", "one"), 0},
+		{rule("edge", "two"), 0},
+		{"", 0},
+		{rule("edge", "two"), 0},
+		{rule("edge", "two"), 1},
+		{rule("edge", "two"), 1},
+		{rule("edge", "one"), 1},
+		{rule("edge", "one"), 2},
 	} {
 		write(t, filepath.Join(root, "a.yaml"), tt.file)
 		if err := f.look(t.Context()); err != nil {

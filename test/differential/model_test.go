@@ -86,8 +86,7 @@ type status struct {
 	unit      unit
 	remaining uint32
 	reset     int64  // seconds; -1: not said
-	spare     uint32 // what is left where remaining is 0 because the rule would have refused: mete may say either
-	unasked   bool   // mete need not ask how much is left: something else refuses the request
+	spare     uint32 // what is left where remaining is 0 because a quota rule would have refused: mete may say either
 }
 
 // A found is what a descriptor is counted by; its limit is nil where nothing is counted.
@@ -115,9 +114,7 @@ func (m *model) answer(now time.Time, r request) answer {
 		if !t.refund && t.counter != nil && !free {
 			t.counter.take(t.hits)
 		}
-		s := m.says(now, t)
-		s.unasked = j.refused && !t.bucketed()
-		a.statuses = append(a.statuses, s)
+		a.statuses = append(a.statuses, m.says(now, t))
 	}
 	return a
 }
@@ -242,10 +239,6 @@ func (t *taking) enter(now time.Time) {
 	}
 }
 
-func (t *taking) bucketed() bool {
-	return t.limit != nil && (t.limit.unit == second || t.limit.unit == minute)
-}
-
 func (m *model) asked(now time.Time, r request) []*taking {
 	var all []*taking
 	for i, f := range m.find(r) {
@@ -365,8 +358,10 @@ func (m *model) says(now time.Time, t *taking) status {
 	switch {
 	case t.over && t.quota && !t.shadow && m.ways.quotaNeverRefuses:
 		s.reset = -1
+	case t.over && t.shadow:
+		s.remaining = 0 // it would have refused
 	case t.over && !t.refuses:
-		s.spare, s.remaining = s.remaining, 0 // it would have refused
+		s.spare, s.remaining = s.remaining, 0
 	case t.refuses && s.reset == 0:
 		s.reset = 1
 	case t.refuses && m.ways.neverIsUnsaid && t.hits > uint64(t.limit.perUnit) && t.limit.perUnit > 0:
