@@ -95,18 +95,18 @@ func (s *Accounts) Apply(ctx context.Context, op quota.Operation) (quota.Result,
 		left := s.try(ctx, a)
 		switch {
 		case left && last != nil:
-			return quota.Result{}, fmt.Errorf("apply to %s: not known: %w, after: %w", a.key, ctx.Err(), last)
+			return quota.Result{}, fmt.Errorf("apply to %s: not known: %w, after: %w", told(a.op.Key), ctx.Err(), last)
 		case left:
-			return quota.Result{}, fmt.Errorf("apply to %s: not known: %w", a.key, ctx.Err())
+			return quota.Result{}, fmt.Errorf("apply to %s: not known: %w", told(a.op.Key), ctx.Err())
 		case a.err == nil:
 			return a.result, nil
 		}
 		if err := a.verdict(); err != nil {
-			return quota.Result{}, fmt.Errorf("apply to %s: %w", a.key, err)
+			return quota.Result{}, fmt.Errorf("apply to %s: %w", told(a.op.Key), err)
 		}
 		last = a.err
 		if sleep(ctx, pause) != nil {
-			return quota.Result{}, fmt.Errorf("apply to %s: %w", a.key, a.lastWord())
+			return quota.Result{}, fmt.Errorf("apply to %s: %w", told(a.op.Key), a.lastWord())
 		}
 	}
 }

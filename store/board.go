@@ -88,7 +88,7 @@ func (b *Board) Recall(ctx context.Context, key quota.Key) error {
 			break
 		}
 	}
-	return fmt.Errorf("ask other replicas for units, by %s: %w", RecallKey(key), err)
+	return fmt.Errorf("ask other replicas for units, for %s: %w", told(key), err)
 }
 
 func (b *Board) put(ctx context.Context, key, value string) error {

@@ -185,7 +185,7 @@ func (r *followRound) follow(ctx context.Context, f *following, h header, kv *mv
 		err = errSilent
 	}
 	if ctx.Err() == nil {
-		r.broken.fail(fmt.Errorf("watch %s: %w", AccountKey(f.key), err))
+		r.broken.fail(fmt.Errorf("watch %s: %w", told(f.key), err))
 	}
 }
 

@@ -77,7 +77,7 @@ func (s *Sweeper) commitTogether(ctx context.Context, swaps []swap) (made []swap
 		}
 		r, err := s.txn(ctx, compares, then, otherwise)
 		if err != nil {
-			return nil, fmt.Errorf("settle %d keys from %s on: %w", len(swaps), swaps[0].key, err)
+			return nil, fmt.Errorf("settle %d keys from %s on: %w", len(swaps), toldOf(swaps[0].key), err)
 		}
 		if r.Succeeded {
 			return swaps, nil
