@@ -200,28 +200,13 @@ func (a *attempt) describe(dec *Decision, refused bool) {
 }
 
 func (a *attempt) describeRate(state *LimitState, b *ratelimit.Bucket, refused bool) {
-	state.Window = state.Limit.Window
-	state.Left = b.Left(a.at.Mono)
 	wanted := a.wanted(state.Asked)
 	state.Refused = refused && a.refused && !b.Has(a.at.Mono, wanted)
-	wait := b.UntilFull(a.at.Mono)
-	if state.Refused || state.Left == 0 {
-		wait = b.Wait(a.at.Mono, wanted)
-	}
-	if state.Reset = wait; wait == ratelimit.Never {
-		state.Reset = -1
-	}
+	state.ofBucket(b, a.at.Mono, wanted)
 }
 
 func (a *attempt) describeQuota(state *LimitState, slot *slot, refused bool) {
-	purse := slot.at(a.minute)
-	window := slot.window
-	if purse == nil {
-		window = slot.calendar.Window(a.minute)
-		state.Left = state.Limit.Amount
-	} else {
-		state.Used = purse.Used()
-		state.Left = purse.Left(a.at)
+	if purse := state.ofQuota(slot, a.moment); purse != nil {
 		if over := state.Used - state.Limit.Amount; over > 0 && !state.Limit.WhenUsedUp.Count {
 			state.GraceLeft = max(0, slot.terms.Ceiling-state.Used)
 		}
@@ -230,11 +215,7 @@ func (a *attempt) describeQuota(state *LimitState, slot *slot, refused bool) {
 	if refused && a.cost.dry {
 		state.Refused = !slot.anyLeft(a.moment)
 	}
-	state.WindowID, state.ResetsAt, state.Window = window.ID, window.End, window.End.Sub(window.Start)
-	state.Reset = window.RetryAfter(a.now)
-	if state.Refused && state.Asked > slot.terms.Ceiling && state.Limit.Amount > 0 {
-		state.Reset = -1 // more than the whole quota: waiting cannot help
-	}
+	state.tooLarge(state.Asked, slot.terms.Ceiling)
 }
 
 // settleOutcome says in one word what happened, and how long to wait.

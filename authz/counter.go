@@ -42,10 +42,7 @@ func (d *Decider) CountDescriptors(ctx context.Context, now time.Time, domain st
 		}
 		now = d.now()
 	}
-	if patience.timer != nil {
-		patience.timer.Stop()
-		d.waited(d.now().Sub(patience.since))
-	}
+	d.waitEnded(&patience)
 }
 
 // GiveBackCount undoes what c charged, for an answer that nobody will hear. Refunds

@@ -5,7 +5,6 @@ import (
 
 	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/quota"
-	"github.com/meteproject/mete/ratelimit"
 )
 
 // refund gives back what refunds tell of: at most what is used, and each once, however
@@ -217,37 +216,11 @@ func (t *counting) describe(i int, h *heldCounter, took bool) {
 		asked = t.scratch.items[i].units
 	}
 	if s.limit.Kind == plan.Rate {
-		t.describeRate(state, &s.bucket, asked)
-	} else {
-		t.describeQuota(state, s, asked)
+		state.ofBucket(&s.bucket, t.at.Mono, asked)
+		return
 	}
-}
-
-func (t *counting) describeRate(state *LimitState, b *ratelimit.Bucket, asked int64) {
-	state.Window, state.Left = state.Limit.Window, b.Left(t.at.Mono)
-	wait := b.UntilFull(t.at.Mono)
-	if state.Refused || state.Left == 0 {
-		wait = b.Wait(t.at.Mono, asked)
-	}
-	if state.Reset = wait; wait == ratelimit.Never {
-		state.Reset = -1
-	}
-}
-
-func (t *counting) describeQuota(state *LimitState, s *slot, asked int64) {
-	purse := s.at(t.minute)
-	window := s.window
-	if purse == nil {
-		window = s.calendar.Window(t.minute)
-		state.Left = state.Limit.Amount
-	} else {
-		state.Used, state.Left = purse.Used(), purse.Left(t.at)
-	}
-	state.WindowID, state.ResetsAt, state.Window = window.ID, window.End, window.End.Sub(window.Start)
-	state.Reset = window.RetryAfter(t.now)
-	if state.Refused && asked > state.Limit.Amount && state.Limit.Amount > 0 {
-		state.Reset = -1 // more than the whole quota: waiting cannot help
-	}
+	state.ofQuota(s, t.moment)
+	state.tooLarge(asked, state.Limit.Amount)
 }
 
 // conclude says in one word what happened, and how long to wait.

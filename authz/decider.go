@@ -150,10 +150,7 @@ func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *
 		}
 		now = d.now()
 	}
-	if patience.timer != nil {
-		patience.timer.Stop()
-		d.waited(d.now().Sub(patience.since))
-	}
+	d.waitEnded(&patience)
 }
 
 // decideUnder decides req under one snapshot. It tells whether dec holds the

@@ -48,3 +48,11 @@ func (p *patience) cut(ctx context.Context, now time.Time, limit time.Duration) 
 	}
 	return limit, false
 }
+
+// waitEnded tells how long a request has waited, if it has.
+func (d *Decider) waitEnded(p *patience) {
+	if p.timer != nil {
+		p.timer.Stop()
+		d.waited(d.now().Sub(p.since))
+	}
+}

@@ -24,7 +24,7 @@ type stage struct {
 	upstream *rig.Upstream
 	proxy    *envoy.Process
 	edge     *envoy.Process // asks by the rate limit filter alone
-	key      string // of org:acme
+	key      string         // of org:acme
 }
 
 // prepare builds and fetches what the demo needs, all at once.
