@@ -24,16 +24,6 @@ func TestCheck_P70_C001_OneRuleInTwoDocuments(t *testing.T) {
 		{"held apart", holder, strings.Replace(holder, "key: a", "key: b", 1), ""},
 		{"held together", holder, holder, "4:19: shared / team / a: is in line 4 of rate limits shared/a already; keep one\n"},
 		{"held and limited", holder, strings.Replace(red, "    value: red\n", "", 1), "3:5: shared / team: is in line 3 of rate limits shared/a already; keep one\n"},
-		{
-			"held, and shared by one", strings.Replace(holder, "team\n", "team\n    value: a*\n", 1),
-			strings.Replace(strings.Replace(holder, "team\n", "team\n    value: a*\n    share_threshold: true\n", 1), "key: a", "key: b", 1),
-			"3:5: shared / team=a*: is in line 3 of rate limits shared/a already; keep one\n",
-		},
-		{
-			"held, and shown by one", holder,
-			strings.Replace(strings.Replace(holder, "team\n", "team\n    value_to_metric: true\n", 1), "key: a", "key: b", 1),
-			"3:5: shared / team: is in line 3 of rate limits shared/a already; keep one\n",
-		},
 		{"settings there", red + "mete: {replicas: split}\n", green, ""},
 		{"settings twice", "mete: {}\n" + red, green + "mete: {replicas: split}\n", "6:7: mete: is in line 1 of rate limits shared/a already, and a domain has its settings once; keep one\n"},
 	} {
@@ -90,5 +80,25 @@ func TestCheck_P4_WarnsOfNamesThatNoLimitHas(t *testing.T) {
 	c.Put(limitsDoc(t, "d/a", "domain: d\ndescriptors: [{key: x, descriptors: [{key: y, rate_limit: {name: far, unlimited: true}}]}]"), 3)
 	if got := lines(c.Check(doc)); got != want+odd {
 		t.Errorf("with another document: got\n%swant\n%s", got, want+odd)
+	}
+}
+
+// Rules that hold others are one only if they count alike.
+func TestCheck_P70_P6_P7_HoldersThatCountInOtherWays(t *testing.T) {
+	t.Parallel()
+	text := func(flag, below string) string {
+		return "domain: d\ndescriptors: [{key: team, value: a*" + flag + ", descriptors: [{key: " + below + "}]}]\n"
+	}
+	for flag, want := range map[string]string{
+		"":                         "",
+		", share_threshold: true":  "2:15: d / team=a*: is in line 2 of rate limits d/a already; keep one\n",
+		", value_to_metric: true":  "2:15: d / team=a*: is in line 2 of rate limits d/a already; keep one\n",
+		", share_threshold: false": "",
+	} {
+		c := plan.NewCatalog()
+		c.Put(limitsDoc(t, "d/a", text("", "a")), 3)
+		if got := lines(c.Check(limitsDoc(t, "d/b", text(flag, "b")))); got != want {
+			t.Errorf("%q: got %q, want %q", flag, got, want)
+		}
 	}
 }
