@@ -131,7 +131,10 @@ func (b *bucket) left() uint64 {
 // reset is until what was asked for fits where it did not or nothing is left, else until the bucket is full. -1: never.
 func (b *bucket) reset(_ time.Time, t *taking) int64 {
 	want := b.limit
-	if t.refuses || b.left() == 0 {
+	switch {
+	case t.refuses:
+		want = max(1, t.wanted)
+	case b.left() == 0:
 		want = max(1, t.hits)
 	}
 	if want > b.limit {

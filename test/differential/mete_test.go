@@ -47,7 +47,7 @@ func TestMete_P10_IsAsEnvoyproxyRatelimitOverHoursAndDays(t *testing.T) {
 	g := alike()
 	g.units = []unit{hour, day}
 	g.steps = []time.Duration{0, 0, 0, 0, 0, time.Second, 20 * time.Second, time.Hour, time.Hour, 24 * time.Hour}
-	rapid.Check(t, func(rt *rapid.T) { compareAlike(t, rt, g, func(s status) status { return s }) })
+	rapid.Check(t, func(rt *rapid.T) { compareAlike(t, rt, g, neverUnsaid) })
 }
 
 // So it is in one instant of any unit: a full bucket is a fresh window. Until when differs.
@@ -60,7 +60,7 @@ func TestMete_P10_IsAsEnvoyproxyRatelimitInOneInstant(t *testing.T) {
 			if s.unit != hour && s.unit != day {
 				s.reset = -1
 			}
-			return s
+			return neverUnsaid(s)
 		})
 	})
 }
@@ -68,6 +68,15 @@ func TestMete_P10_IsAsEnvoyproxyRatelimitInOneInstant(t *testing.T) {
 // alike are the requests that both answer alike if refused hits are charged.
 func alike() dialect {
 	return dialect{units: units(), limits: []uint32{0, 7, 8, 10, 12, 1000, math.MaxUint32}, hits: []uint64{1, 2, 3, 7}}
+}
+
+// neverUnsaid leaves out the time until a request fits that never will: some of its
+// descriptors share a counter, and want more together than it can hold.
+func neverUnsaid(s status) status {
+	if s.never {
+		s.reset = -1
+	}
+	return s
 }
 
 func compareAlike(t *testing.T, rt *rapid.T, g dialect, seen func(status) status) {

@@ -86,6 +86,7 @@ type status struct {
 	unit      unit
 	remaining uint32
 	reset     int64  // seconds; -1: not said
+	never     bool   // no time helps
 	spare     uint32 // what is left where remaining is 0 because a quota rule would have refused: mete may say either
 }
 
@@ -225,6 +226,7 @@ func starFits(pattern, text string) bool {
 type taking struct {
 	found
 	hits    uint64
+	wanted  uint64 // with those of the descriptors before it on the same counter
 	refund  bool
 	over    bool
 	refuses bool    // so its status says
@@ -273,10 +275,13 @@ func examine(now time.Time, all []*taking, w ways) {
 		switch {
 		case t.counter == nil || t.refund:
 			continue
-		case t.hits == 0 && w.looksAtRest:
+		case t.hits > 0:
+			t.wanted = before[t.counter] + t.hits
+			t.over = !t.counter.fits(t.wanted)
+		case w.looksAtRest:
 			t.over = t.counter.left() == 0
 		default:
-			t.over = !t.counter.fits(before[t.counter] + t.hits)
+			t.over = !t.counter.fits(before[t.counter])
 		}
 		before[t.counter] += t.hits
 	}
@@ -355,6 +360,7 @@ func (m *model) says(now time.Time, t *taking) status {
 	s.remaining = uint32(min(t.counter.left(), math.MaxUint32))
 	s.reset = t.counter.reset(now, t)
 	s.over = t.refuses
+	s.never = t.refuses && t.wanted > uint64(t.limit.perUnit) && t.limit.perUnit > 0
 	switch {
 	case t.over && t.quota && !t.shadow && m.ways.quotaNeverRefuses:
 		s.reset = -1
@@ -364,7 +370,7 @@ func (m *model) says(now time.Time, t *taking) status {
 		s.spare, s.remaining = s.remaining, 0
 	case t.refuses && s.reset == 0:
 		s.reset = 1
-	case t.refuses && m.ways.neverIsUnsaid && t.hits > uint64(t.limit.perUnit) && t.limit.perUnit > 0:
+	case s.never && m.ways.neverIsUnsaid:
 		s.reset = -1
 	}
 	return s

@@ -137,7 +137,7 @@ func againstReal(t *testing.T, client rls.RateLimitServiceClient, m *model, step
 		if time.Now().Unix() != begun.Unix() {
 			return compared, over // another second: counters of a second may have ended between
 		}
-		want := m.answer(now, s.request).seen(func(s status) status { s.spare = 0; return s })
+		want := m.answer(now, s.request).seen(func(s status) status { s.spare, s.never = 0, false; return s })
 		if d := differ(want, got); d != "" {
 			t.Fatalf("step %d: %s\nrequest %v\nmodel %v\nreal  %v\n%s", i, d, s.request, want, got, m.conf.yaml())
 		}

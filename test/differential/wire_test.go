@@ -82,6 +82,7 @@ func differ(want, got answer) string {
 	}
 	for i, w := range want.statuses {
 		g := got.statuses[i]
+		w.never = false // of the model's own
 		if w.remaining == 0 && g.remaining == w.spare {
 			w.remaining = w.spare
 		}
