@@ -41,7 +41,7 @@ test: envoy ## all tests with the race detector, the end-to-end tests with a rea
 	$(if $(RACE),,@echo "no C compiler: testing without the race detector")
 	$(GO) test $(RACE) -timeout 9m ./...
 
-chaos: envoy ## kills, pauses, lost replies and restarts under load; SEED=7 repeats faults, LONG=1 or CHAOS=10m for longer, ONLY=killed
+chaos: envoy ## kills, pauses, lost replies and restarts under load, of tenants and of descriptors; SEED=7 repeats faults, LONG=1 or CHAOS=10m for longer, ONLY=killed,counters
 	@$(GO) build -o $(BIN)/chaos ./test/chaos
 	@$(BIN)/chaos $(if $(SEED),-seed $(SEED)) $(if $(LONG),-long) $(if $(CHAOS),-for $(CHAOS)) $(if $(ONLY),-only $(ONLY))
 

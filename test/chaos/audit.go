@@ -23,6 +23,7 @@ type audit struct {
 	keys     map[string]int64  // revision of every key there is
 	plans    map[string]string // by tenant
 	amounts  map[string]int64  // by plan, of what is enforced
+	rules    map[string]rules  // by document of descriptors, of what is enforced
 	accounts map[string]quota.Account
 
 	revisions int // of accounts
@@ -61,7 +62,7 @@ type fold struct {
 func auditBooks(events []event, calls []call) (*audit, error) {
 	a := &audit{
 		calls: map[opID][]call{}, plans: map[string]string{},
-		keys: map[string]int64{}, amounts: map[string]int64{}, accounts: map[string]quota.Account{},
+		keys: map[string]int64{}, amounts: map[string]int64{}, rules: map[string]rules{}, accounts: map[string]quota.Account{},
 		written: map[opID]written{}, last: map[string]int64{},
 	}
 	for _, c := range calls {
@@ -112,7 +113,7 @@ func (a *audit) transaction(events []event) error {
 	return errors.Join(errs...)
 }
 
-// document notes what a tenant or a plan that is enforced says from now on.
+// document notes what a tenant, a plan or descriptors that are enforced say from now on.
 func (a *audit) document(e event) error {
 	kind, name, ok := store.ParseDocumentKey(e.Key)
 	if ok && kind == plan.KindTenant {
@@ -121,13 +122,19 @@ func (a *audit) document(e event) error {
 		return err
 	}
 	rest, under := strings.CutPrefix(e.Key, store.EffectivePrefix)
-	if kind, name, ok = store.ParseDocumentKey(store.Prefix + rest); !under || !ok || kind != plan.KindPlan {
+	if kind, name, ok = store.ParseDocumentKey(store.Prefix + rest); !under || !ok || kind != plan.KindPlan && kind != plan.KindRateLimits {
 		return nil
 	}
 	var record struct {
 		Document string `json:"document"`
 	}
 	if err := json.Unmarshal(e.Value, &record); err != nil {
+		return err
+	}
+	if kind == plan.KindRateLimits {
+		var doc rules
+		err := yaml.Unmarshal([]byte(record.Document), &doc)
+		a.rules[name] = doc
 		return err
 	}
 	doc, err := readDocument(record.Document)
@@ -163,11 +170,23 @@ func (a *audit) account(e event) error {
 	before := a.accounts[e.Key]
 	a.accounts[e.Key] = now
 	a.revisions++
-	ceiling, known := a.amounts[a.plans[key.Tenant]]
+	ceiling, known := a.ceiling(key)
 	if out := now.Used() + now.Leased(); !known || out > max(ceiling, before.Used()+before.Leased()) {
 		return fmt.Errorf("used %d + leased %d > %d, the amount in force", now.Used(), now.Leased(), ceiling)
 	}
 	return a.explain(e, before, now)
+}
+
+// ceiling returns the amount that is in force for an account: of the rule of a counter, or
+// of the tenant's plan. It returns false where nothing that is enforced has such a limit.
+func (a *audit) ceiling(key quota.Key) (amount int64, known bool) {
+	switch key.Limit {
+	case limitPerYear:
+		return amountOf(a.rules, key.Tenant)
+	case limitName:
+		amount, known = a.amounts[a.plans[key.Tenant]]
+	}
+	return amount, known
 }
 
 // explain finds the operation that made now of before.
@@ -224,6 +243,9 @@ func (a *audit) conditions(op quota.Operation) string {
 	}
 	if op.Want == 0 {
 		return ""
+	}
+	if name := unguarded(op, a.rules); name != "" {
+		return fmt.Sprintf("no guard is about the document %s", name)
 	}
 	for _, g := range op.Guards {
 		key := store.DocumentKey(plan.Kind(g.Kind), g.Name)

@@ -16,7 +16,7 @@ import (
 // machine.
 type faults struct {
 	world *world
-	plans []planDoc
+	edit  func(context.Context, *rand.Rand) error // of documents
 	seed  uint64
 	pause time.Duration // the longest pause of a replica
 
@@ -134,14 +134,21 @@ func (f *faults) links(ctx context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// edits writes a plan anew: with another amount, or in other words.
+// edits writes a document anew.
 func (f *faults) edits(ctx context.Context, rng *rand.Rand) error {
-	p, how, share := f.plans[rng.IntN(len(f.plans))], rng.IntN(2), 80+rng.Int64N(60)
-	f.count("plan edits")
-	if how == 0 {
-		p.amount = p.amount * share / 100
+	f.count("edits")
+	return f.edit(ctx, rng)
+}
+
+// editPlans writes one of plans anew: with another amount, or in other words.
+func (w *world) editPlans(plans []planDoc) func(context.Context, *rand.Rand) error {
+	return func(ctx context.Context, rng *rand.Rand) error {
+		p, how, share := plans[rng.IntN(len(plans))], rng.IntN(2), 80+rng.Int64N(60)
+		if how == 0 {
+			p.amount = p.amount * share / 100
+		}
+		return w.cluster.commit(ctx, p.put(fmt.Sprint("edit ", rng.Uint64())))
 	}
-	return f.world.cluster.commit(ctx, p.put(fmt.Sprint("edit ", rng.Uint64())))
 }
 
 // between returns a duration of at least low and less than high.

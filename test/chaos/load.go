@@ -28,8 +28,33 @@ const (
 // for a lease.
 const askFor = 800 * time.Millisecond
 
-// A tally is the truth about one tenant, in units.
-type tally struct{ allowed, refused, unavailable, unanswered atomic.Int64 }
+// A tally is the truth about one tenant or counter, in units.
+type tally struct {
+	allowed, refused, unavailable, unanswered atomic.Int64
+	// returned was given back. Of unreturned nobody knows whether it was.
+	returned, unreturned atomic.Int64
+}
+
+// add counts what became of a request of so many units.
+func (t *tally) add(a answer, units int64) {
+	switch a {
+	case unsent:
+	case allowed:
+		t.allowed.Add(units)
+	case refused:
+		t.refused.Add(units)
+	case unavailable:
+		t.unavailable.Add(units)
+	case unanswered:
+		t.unanswered.Add(units)
+	}
+}
+
+// used returns between what the account of an honest mete is.
+func (t *tally) used() (least, most int64) {
+	least = t.allowed.Load() - t.returned.Load() - t.unreturned.Load()
+	return least, t.allowed.Load() + t.unanswered.Load() - t.returned.Load()
+}
 
 // A truth counts what callers were told, by tenant.
 type truth struct {
@@ -74,20 +99,9 @@ func (t *truth) askWithin(ctx context.Context, within time.Duration, r *replica,
 		return unsent
 	}
 	a := f.ask(ctx, within, tenant, fmt.Sprint("/", units))
-	one := t.of(tenant)
-	switch a {
-	case unsent:
-		return a
-	case allowed:
-		one.allowed.Add(units)
-	case refused:
-		one.refused.Add(units)
-	case unavailable:
-		one.unavailable.Add(units)
-	case unanswered:
-		one.unanswered.Add(units)
+	if t.of(tenant).add(a, units); a != unsent {
+		t.calls.Add(1)
 	}
-	t.calls.Add(1)
 	return a
 }
 
@@ -95,15 +109,15 @@ func (t *truth) askWithin(ctx context.Context, within time.Duration, r *replica,
 func (f *face) ask(ctx context.Context, within time.Duration, tenant, path string) answer {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	var sent atomic.Bool
-	r, err := f.client.Check(context.WithValue(ctx, sentMark{}, &sent), &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
+	var sent trip
+	r, err := f.client.Check(context.WithValue(ctx, tripMark{}, &sent), &authv3.CheckRequest{Attributes: &authv3.AttributeContext{
 		ContextExtensions: map[string]string{"mete-app": appName},
 		Request: &authv3.AttributeContext_Request{Http: &authv3.AttributeContext_HttpRequest{
 			Method: http.MethodGet, Path: path, Headers: map[string]string{"x-tenant": tenant},
 		}},
 	}})
 	switch denied := r.GetDeniedResponse(); {
-	case err != nil && !sent.Load():
+	case err != nil && !sent.out.Load():
 		return unsent
 	case err != nil:
 		return unanswered
@@ -115,29 +129,40 @@ func (f *face) ask(ctx context.Context, within time.Duration, tenant, path strin
 	return unavailable
 }
 
-// sentMark is the context's key of a flag that is set once a request is on its way.
-type sentMark struct{}
+// A trip tells how far a request came.
+type trip struct {
+	out  atomic.Bool // it is on its way
+	back atomic.Bool // its status is a replica's, and none of the connection
+}
 
-// sentMarks sets the flags.
-type sentMarks struct{}
+// tripMark is the context's key of a trip.
+type tripMark struct{}
+
+// tripMarks notes trips.
+type tripMarks struct{}
 
 // TagRPC implements [stats.Handler].
-func (sentMarks) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (tripMarks) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
 // HandleRPC implements [stats.Handler].
-func (sentMarks) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	if flag, ok := ctx.Value(sentMark{}).(*atomic.Bool); ok {
-		if _, out := s.(*stats.OutPayload); out {
-			flag.Store(true)
-		}
+func (tripMarks) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	t, ok := ctx.Value(tripMark{}).(*trip)
+	if !ok {
+		return
+	}
+	switch s.(type) {
+	case *stats.OutPayload:
+		t.out.Store(true)
+	case *stats.InTrailer:
+		t.back.Store(true)
 	}
 }
 
 // TagConn implements [stats.Handler].
-func (sentMarks) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (tripMarks) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
 // HandleConn implements [stats.Handler].
-func (sentMarks) HandleConn(context.Context, stats.ConnStats) {}
+func (tripMarks) HandleConn(context.Context, stats.ConnStats) {}
 
 // A load is callers that call f, all together rate times a second or, if rate is 0,
 // as fast as they can.

@@ -3,9 +3,9 @@
 // paused, links are cut, replies are lost and plans are edited. Then it checks that
 // nothing that mete promises was broken: by the books of every revision of etcd, by
 // the histories that replicas write of their own operations, and by what callers
-// were told. Behind a real Envoy it breaks the stream of the access log and restarts
-// metes, and holds accounts against how each request ended. It fails if anything is not
-// as promised, and leaves nothing running.
+// were told, of tenants and of the counters of rate limit descriptors. Behind a real Envoy
+// it breaks the stream of the access log and restarts metes, and holds accounts against how
+// each request ended. It fails if anything is not as promised, and leaves nothing running.
 //
 // "make chaos" is its short form. Every run prints its seed.
 package main
@@ -82,7 +82,7 @@ func scenarios() [][]scenario {
 		{{"faults", playFaults}},
 		{{"killed", playKilled}, {"paused", playPaused}},
 		{{"lost", playLost}, {"skew", playSkew}},
-		{{"log", playLog}, {"restart", playRestart}},
+		{{"log", playLog}, {"restart", playRestart}, {"counters", playCounters}},
 		{{"hot", playHot}}, // needs the machine for itself
 	}
 }
@@ -194,7 +194,7 @@ func (r *run) one(ctx context.Context, s scenario) error {
 	if err != nil {
 		verdict, err = "FAILED", fmt.Errorf("%s: %w", s.name, err)
 	}
-	r.say("%-7s %-6s %3.0f s  %s", s.name, verdict, time.Since(began).Seconds(), figures)
+	r.say("%-8s %-6s %3.0f s  %s", s.name, verdict, time.Since(began).Seconds(), figures)
 	return err
 }
 

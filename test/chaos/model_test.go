@@ -26,6 +26,7 @@ func ask(holder string, seq uint64, want int64) quota.Operation {
 
 // A script makes calls and the books that go with them.
 type script struct {
+	key    quota.Key
 	calls  []call
 	events []event
 	clock  int64
@@ -34,7 +35,7 @@ type script struct {
 
 func newScript(t *testing.T) *script {
 	t.Helper()
-	s := &script{}
+	s := &script{key: key()}
 	s.put("/mete/v1/tenants/org:t", `{spec: {plan: pro}}`)
 	s.amount(t, 100)
 	s.put(store.LiablePrefix+holderA, "")
@@ -74,7 +75,7 @@ func (s *script) write(t *testing.T, a quota.Account) {
 		t.Fatal(err)
 	}
 	s.state = a
-	s.put(store.AccountKey(key()), string(b))
+	s.put(store.AccountKey(s.key), string(b))
 }
 
 // call notes a call that takes from now until two ticks later. A nil result is an

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -36,6 +37,7 @@ type replica struct {
 type face struct {
 	conn   *grpc.ClientConn
 	client authv3.AuthorizationClient
+	limits rlsv3.RateLimitServiceClient
 }
 
 // start runs the replica, or runs it again, and returns once it is ready.
@@ -59,11 +61,11 @@ func (r *replica) start(ctx context.Context) error {
 		return fmt.Errorf("start %s: %w", r.name, err)
 	}
 	r.mete = m
-	conn, err := grpc.NewClient(m.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(sentMarks{}))
+	conn, err := grpc.NewClient(m.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStatsHandler(tripMarks{}))
 	if err != nil {
 		return err
 	}
-	r.face.Store(&face{conn, authv3.NewAuthorizationClient(conn)})
+	r.face.Store(&face{conn, authv3.NewAuthorizationClient(conn), rlsv3.NewRateLimitServiceClient(conn)})
 	return nil
 }
 
