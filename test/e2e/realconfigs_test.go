@@ -66,7 +66,8 @@ func TestRealConfig30_C035_C117_C118_ExtAuthz(t *testing.T) {
 func TestRealConfig33_C135_AccessLog(t *testing.T) {
 	t.Parallel()
 	accessLog := inside(16, strings.ReplaceAll(realConfig(t, "33-access-log.yaml"), "cluster_name: quota_service", "cluster_name: mete_log"))
-	w := newWorld(t, nil, func(config string) string {
+	// While it drains Envoy's health check finds out that it goes.
+	w := newWorld(t, []string{"--drain-delay", "2s"}, func(config string) string {
 		head, rest, ok := strings.Cut(config, "                access_log:\n")
 		_, tail, also := strings.Cut(rest, "                route_config:\n")
 		filters := "                http_filters:\n"
