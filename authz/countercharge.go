@@ -38,7 +38,7 @@ func (t *counting) refund() {
 // purse returns the purse of an item's window.
 func (t *counting) purse(it *countItem) *quota.Purse {
 	h := &t.scratch.held[it.held]
-	return t.d.purse(h.node, h.slot, h.slot.account.Tenant, t.moment)
+	return t.d.purse(h.node, h.slot, h.node.counter(), t.moment)
 }
 
 // examine looks at every limit without taking anything. Buckets are looked at first, so
@@ -105,12 +105,13 @@ func (t *counting) review() {
 			continue
 		}
 		s := t.scratch.held[it.held].slot
-		switch purse := s.at(t.minute); {
-		case s.limit.Kind == plan.Rate:
-		case purse == nil:
-			it.over = it.units > s.terms.Ceiling
-		default:
+		if s.limit.Kind == plan.Rate {
+			continue
+		}
+		if purse := s.at(t.minute); purse != nil {
 			it.over = it.over || purse.Lacks(t.at, it.units)
+		} else {
+			it.over = it.units > s.terms.Ceiling
 		}
 	}
 	t.judge()
@@ -208,7 +209,7 @@ func (t *counting) describe(i int, h *heldCounter, took bool) {
 	s, item := h.slot, &t.Items[i]
 	state := &item.State
 	*state = LimitState{
-		Limit: s.limit, Tenant: s.account.Tenant, Leaf: true,
+		Limit: s.limit, Tenant: h.node.counter(), Leaf: true,
 		Asked: max(t.asks[i].Hits, 1), Refused: item.Over, Looked: !took || t.asks[i].Hits == 0,
 	}
 	asked := state.Asked

@@ -50,8 +50,7 @@ func (t *counting) unlock(n int) {
 func (t *counting) follow(h *heldCounter) {
 	n := h.node
 	if len(n.slots) == 0 {
-		counter, account, _ := strings.Cut(n.tenant, "#")
-		n.slots = []*slot{{account: quota.Key{Tenant: counter, Limit: account}}}
+		n.slots = []*slot{{}}
 	}
 	s := n.slots[0]
 	h.slot = s
@@ -60,7 +59,7 @@ func (t *counting) follow(h *heldCounter) {
 	}
 	n.generation, n.followed = t.cur.generation, t.at.Mono
 	s.counter.generation = t.cur.generation
-	domain, void := weak.Make(t.Domain), t.cur.snapshot.Void(s.account.Tenant)
+	domain, void := weak.Make(t.Domain), t.cur.snapshot.Void(n.counter())
 	first, cleared := s.limit == nil, void > s.counter.void
 	if first || cleared || s.counter.domain != domain {
 		s.counter.domain, s.counter.void = domain, void
@@ -86,8 +85,18 @@ func (t *counting) limitOf(h *heldCounter) *plan.EffectiveLimit {
 	return t.Items[h.item].Match.Limit
 }
 
+// counter returns the tenant of the accounts of a counter that n is the node of.
+func (n *node) counter() string {
+	name, _, _ := strings.Cut(n.tenant, "#")
+	return name
+}
+
 // turn makes a quota's slot follow its limit.
 func (t *counting) turn(n *node, s *slot) {
+	if s.quotaSlot == nil {
+		counter, account, _ := strings.Cut(n.tenant, "#")
+		s.quotaSlot = &quotaSlot{account: quota.Key{Tenant: counter, Limit: account}}
+	}
 	domain, void := t.Domain, s.counter.void
 	s.terms = quotaTerms(&plan.NodeTerms{Guards: domain.Guards, Version: max(domain.Version, void), Void: void}, s.limit, domain.App)
 	n.cut(s)

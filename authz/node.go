@@ -34,15 +34,20 @@ type node struct {
 // while another is used. Accounts are the tenant's alone: of one limit and window,
 // all apps have one purse.
 type slot struct {
-	app   string
-	limit *plan.EffectiveLimit
-	// account names the accounts of a quota, but for their tree and window.
-	account quota.Key
+	app     string
+	limit   *plan.EffectiveLimit
 	counter counterState // of a rate limit descriptor's slot
 
-	bucket ratelimit.Bucket // of a rate
+	bucket     ratelimit.Bucket // of a rate
+	*quotaSlot                  // of a quota; nil for a rate, of which there may be millions
+}
 
-	calendar quota.Calendar // of a quota
+// A quotaSlot is what a slot has for a quota.
+type quotaSlot struct {
+	// account names the accounts, but for their tree and window.
+	account quota.Key
+
+	calendar quota.Calendar
 	terms    *quota.Terms
 	window   quota.Window
 	purse    *quota.Purse // of window; nil until the first charge
@@ -58,7 +63,7 @@ type slot struct {
 
 // at returns the purse of the window that holds an instant, and makes it the slot's
 // own; nil if it is not open, or not any more.
-func (s *slot) at(instant time.Time) *quota.Purse {
+func (s *quotaSlot) at(instant time.Time) *quota.Purse {
 	if s.purse != nil && s.window.Holds(instant) && !s.purse.Closed() {
 		return s.purse
 	}
@@ -69,8 +74,13 @@ func (s *slot) at(instant time.Time) *quota.Purse {
 	return nil
 }
 
-// purses are those of s, some of them nil.
-func (s *slot) purses() [3]*quota.Purse { return [...]*quota.Purse{s.purse, s.late, s.next} }
+// purses are those of s, some of them nil; of a rate all.
+func (s *slot) purses() (all [3]*quota.Purse) {
+	if s.quotaSlot == nil {
+		return all
+	}
+	return [...]*quota.Purse{s.purse, s.late, s.next}
+}
 
 // opened notes that n's lock guards a purse, and forgets those that are gone.
 func (n *node) opened(p *quota.Purse) {
@@ -82,6 +92,9 @@ func (n *node) opened(p *quota.Purse) {
 // leave lets go of the purses of s. The caller holds n's lock, and no slot of n that
 // is still needed has s's purses.
 func (n *node) leave(s *slot) {
+	if s.quotaSlot == nil {
+		return
+	}
 	purses := s.purses()
 	s.purse, s.window, s.late, s.lateWindow = nil, quota.Window{}, nil, quota.Window{}
 	s.next, s.nextWindow = nil, quota.Window{}
@@ -97,7 +110,7 @@ func (n *node) close(p *quota.Purse) {
 	}
 	having := 0
 	for _, s := range n.slots {
-		if s.purse == p || s.late == p || s.next == p {
+		if all := s.purses(); slices.Contains(all[:], p) {
 			having++
 		}
 	}
@@ -126,9 +139,11 @@ func (n *node) follow(cur *current, now quota.Instant, terms *plan.NodeTerms, ap
 		l := &terms.Limits[i]
 		s := n.slot(app.Name, l)
 		if s == nil || s.limit.Kind != l.Kind {
-			s = &slot{app: app.Name, account: quota.Key{Tenant: n.tenant, Limit: l.Name}}
+			s = &slot{app: app.Name}
 			if l.Kind == plan.Rate {
 				s.bucket = ratelimit.NewBucket(rate(l, cur.replicas), now.Mono)
+			} else {
+				s.quotaSlot = &quotaSlot{account: quota.Key{Tenant: n.tenant, Limit: l.Name}}
 			}
 		}
 		n.turn(s, cur, now, terms, l, app)

@@ -2,6 +2,7 @@ package bench_test
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -78,4 +79,30 @@ func BenchmarkCountDescriptors(b *testing.B) {
 	b.Run("one of 10000", func(b *testing.B) { benchmarkDescriptors(b, 10_000, one) })
 	b.Run("four", func(b *testing.B) { benchmarkDescriptors(b, 1, four) })
 	b.Run("four of 10000", func(b *testing.B) { benchmarkDescriptors(b, 10_000, four) })
+}
+
+// BenchmarkCounterMemory counts a value that nobody has sent before, and reports what the
+// counter of each takes: such values come from whoever may send a header.
+func BenchmarkCounterMemory(b *testing.B) {
+	d := descriptorDesk(b)
+	var c authz.Count
+	asks := []authz.DescriptorAsk{descriptorAsk("remote_address=0")}
+	before := heapInUse()
+	b.ReportAllocs()
+	n := 0
+	for ; b.Loop(); n++ {
+		asks[0].Entries[0].Value = fmt.Sprintf("2001:db8::%x", n)
+		c.Reset()
+		d.CountDescriptors(b.Context(), time.Now(), "edge", asks, false, &c)
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(heapInUse()-before)/float64(n), "B/counter")
+	runtime.KeepAlive(d)
+}
+
+func heapInUse() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
