@@ -644,3 +644,34 @@ func TestCount_P13_StatusesOfTheRefused(t *testing.T) {
 		k.wantCount("quota_exceeded OVER:0 OVER:0", "ip=1", "org=a")
 	})
 }
+
+// C027, C041: made-up values fill the table past its bound only as long as their buckets
+// are not full again, and never drop one that is not.
+func TestCount_C027_C041_MadeUpValues(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDeskWith(t, &storetest.Memory{}, "r1", edge("", limited("ip", "minute", 60), limited("steady", "minute", 2)), authz.Config{MaxCounters: 100})
+		k.count("steady=1 x2")
+		for i := range 3000 {
+			k.count(fmt.Sprint("ip=", i))
+		}
+		if n := k.d.Stats().Counters; n < 3000 {
+			t.Errorf("%d counters are kept, some of 3000 drained ones are dropped", n)
+		}
+		k.wantCount("rate_limited OVER:0", "steady=1")
+		time.Sleep(20 * time.Second) // the buckets of the values are full again, the steady one is not
+		for i := range 3000 {
+			k.count(fmt.Sprint("ip=later", i))
+			time.Sleep(2 * time.Millisecond)
+		}
+		k.wantCount("rate_limited OVER:0", "steady=1 x2")
+		time.Sleep(20 * time.Second)
+		for i := range 1500 {
+			k.count(fmt.Sprint("ip=last", i))
+			time.Sleep(20 * time.Millisecond)
+		}
+		if s := k.d.Stats(); s.Counters > 400 || s.EvictedCounters < 6000 {
+			t.Errorf("%d counters are kept and %d were dropped, with a bound of 100", s.Counters, s.EvictedCounters)
+		}
+	})
+}
