@@ -209,11 +209,17 @@ func belonging(message string, fields ...string) map[string]string {
 	return all
 }
 
+// longestShownName is how long the name of a limit may be to be shown to clients whole.
+const longestShownName = 200
+
 func (o *object) descriptorLimit() *DescriptorLimit {
 	o.foreign = outside()
 	l := &DescriptorLimit{Multiplier: 1, Unlimited: o.flag("unlimited")}
 	if name := o.optional("name"); name != nil {
 		l.Name, _ = o.plainText(name, o.at("name"))
+		if len(l.Name) > longestShownName || strings.ContainsFunc(l.Name, func(c rune) bool { return c < ' ' || c > '~' }) {
+			o.warn(name, o.at("name"), "does not fit into headers as it is; write at most %d letters, digits and signs of ASCII", longestShownName)
+		}
 	}
 	amount, hasAmount := o.find("requests_per_unit")
 	if amount != nil {

@@ -43,9 +43,11 @@ func TestQuick_SaysWhatTheFullReaderSays(t *testing.T) {
 		"# c\n", "\n", "\n\n", "'", "\"", "\"q\"", "'q'", "''", "\\", "-", "- ", "?", "? ", "|\n", ">\n", "&a ", "*a", "!t ", "%", "@", "`", "---\n", "...\n",
 		"<<: ", "~", "null", "true", "yes", "0x1", "1_000", "1e3", ".5", "12:30", "org:acme", "a b", "a  b ", "/x", "a:b", "a,b", "a]b", "é", "\t", "\r\n", "x",
 	}
+	right := []string{"a: b\n", "b: c\n", "key: {a: b, c: d}\n", "list: [a, b]\n", "# c\n"}
 	read := 0
 	rapid.Check(t, func(t *rapid.T) {
-		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 12).Draw(t, "pieces"), "")
+		of := rapid.SampledFrom([][]string{pieces, pieces, right}).Draw(t, "of")
+		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(of), 1, 12).Draw(t, "pieces"), "")
 		reads, same := plan.Quick([]byte(text))
 		if !same {
 			t.Fatalf("another reading of %q", text)
