@@ -675,3 +675,38 @@ func TestCount_C027_C041_MadeUpValues(t *testing.T) {
 		}
 	})
 }
+
+// A lease that was on its way while more was charged than there is cannot be spent.
+func TestCount_P10_ALeaseThatComesTooLate(t *testing.T) {
+	inBubble(t, edge("refused_hits: charged", limited("a", "week", 8)), func(t *testing.T, k *desk) {
+		k.store.slow(50 * time.Millisecond)
+		k.wantCount("allowed OK:7", "a=1") // its lease is used up, and the next one is asked for
+		if c := k.count("a=1 x1000"); !c.Refused() {
+			t.Fatalf("1000 of 7: %s", counted(c))
+		}
+		time.Sleep(60 * time.Millisecond) // that lease is here
+		if c := k.count("a=1"); !c.Refused() {
+			t.Errorf("1 of nothing: %s", counted(c))
+		}
+	})
+}
+
+// R7: a bucket that has run out tells when a request fits, one that has not when it is full.
+func TestCount_R7_UntilARequestFits(t *testing.T) {
+	docs := app("defaults: {plan: p}\n") + planDoc("p", "per_minute: {kind: rate, amount: 6, window: 1m}\n") + "\n---\n" + edge("", limited("a", "minute", 6))
+	inBubble(t, docs, func(t *testing.T, k *desk) {
+		for left, want := range []time.Duration{10 * time.Second, 50 * time.Second, 40 * time.Second} {
+			tenant, counter := from(fmt.Sprint("t", left)), fmt.Sprint("a=", left)
+			for range 5 - left {
+				k.ask(tenant)
+				k.count(counter)
+			}
+			if got := limit(t, k.must(tenant, authz.Allowed), "per_minute").Reset; got != want {
+				t.Errorf("a tenant with %d left: %v, want %v", left, got, want)
+			}
+			if got := k.count(counter).Items[0].State.Reset; got != want {
+				t.Errorf("a counter with %d left: %v, want %v", left, got, want)
+			}
+		}
+	})
+}

@@ -95,8 +95,8 @@ func (d *Decider) SetReplicas(n int) {
 }
 
 // SetShadowMode makes every request from now on, if on, be admitted whatever limits
-// there are: what they take is counted all the same (P2). Who is refused for who it is
-// stays refused. It may be switched while requests are decided (case C126).
+// there are (P2). Quotas of tenants count on past their end; of the rules of a domain
+// metrics count what they would have refused. Who is refused for who it is stays refused. It may be switched while requests are decided (case C126).
 func (d *Decider) SetShadowMode(on bool) {
 	d.replace(func(c *current) { c.shadow = on })
 }

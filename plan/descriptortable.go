@@ -44,15 +44,7 @@ type DescriptorMatch struct {
 	series  string           // the name in metrics; "": values as sent may be in it
 }
 
-// NewDescriptorTable compiles the rules of a domain.
-func NewDescriptorTable(l *RateLimits) *DescriptorTable {
-	s := DefaultDomainSettings()
-	if l.Settings != nil {
-		s = *l.Settings
-	}
-	return newDescriptorTable(l, &s)
-}
-
+// newDescriptorTable compiles the rules of a domain.
 func newDescriptorTable(l *RateLimits, s *DomainSettings) *DescriptorTable {
 	return &DescriptorTable{
 		name:   append(appendEscaped(nil, l.Domain, false), '?'),

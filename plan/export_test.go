@@ -98,3 +98,12 @@ func NewFields() map[int][]string {
 	}
 	return all
 }
+
+// NewDescriptorTable compiles the rules of one document.
+func NewDescriptorTable(l *RateLimits) *DescriptorTable {
+	s := DefaultDomainSettings()
+	if l.Settings != nil {
+		s = *l.Settings
+	}
+	return newDescriptorTable(l, &s)
+}

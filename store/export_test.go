@@ -16,3 +16,10 @@ func (s *Accounts) Line() (busy bool, waiting int) {
 	defer s.lines[0].mu.Unlock()
 	return s.lines[0].busy, len(s.lines[0].waiting)
 }
+
+// Peers is what OnPeers would be told now.
+func (m *Members) Peers() map[uint64]string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.peers()
+}

@@ -31,16 +31,9 @@ func isLowerHex(s string) bool {
 	return true
 }
 
-// Peers returns the addresses of all live replicas, this one included, by the numbers
+// peers returns the addresses of all live replicas, this one included, by the numbers
 // that their processes are named by. A replica without such a name or without an address
-// is left out. The map is the caller's. Concurrent calls are fine.
-func (m *Members) Peers() map[uint64]string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.peers()
-}
-
-// peers is Peers. Of a process that is just beginning another incarnation, two presences
+// is left out. Of a process that is just beginning another incarnation, two presences
 // may be there: the one that was put last tells where it is. This replica knows best
 // what it is, and does not wait for its own presence. The caller holds mu.
 func (m *Members) peers() map[uint64]string {

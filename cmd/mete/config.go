@@ -57,7 +57,7 @@ type config struct {
 	Recalls        bool          `name:"recalls" help:"ask other replicas for units that they have not spent before a request is refused"`
 	MaxTenants     int           `name:"max-tenants" help:"recently active tenants kept in memory"`
 	MaxCounters    int           `name:"max-counters" help:"recently active counters of rate limit descriptors kept in memory"`
-	ShadowMode     bool          `name:"shadow-mode" help:"refuse nobody for a limit; everything is counted and measured all the same"`
+	ShadowMode     bool          `name:"shadow-mode" help:"refuse nobody for a limit: quotas of tenants count on past their end, and metrics tell what rules of rate limit domains would have refused"`
 	// MaxRatelimitSeries bounds what values in metrics may cost: each series has five lines in a
 	// scrape, and takes some 400 bytes of memory for as long as the process runs.
 	MaxRatelimitSeries int           `name:"max-ratelimit-series" help:"rules of rate limit domains that metrics show by name; hits of those beyond are counted as (other), by domain"`

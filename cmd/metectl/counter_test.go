@@ -97,7 +97,9 @@ descriptors:
 	if len(docs) != 1 {
 		t.Fatal(problems)
 	}
-	table := plan.NewDescriptorTable(docs[0].RateLimits)
+	catalog := plan.NewCatalog()
+	catalog.Put(docs[0], 1)
+	table := catalog.Snapshot().Domain("edge").Table
 	for _, tt := range []struct {
 		text, name string
 		ruled      bool
