@@ -1,0 +1,142 @@
+package authz_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+)
+
+// P1, C126: shadow rules refuse nothing and leave their siblings alone.
+func TestCount_P1_C126_Shadow(t *testing.T) {
+	inBubble(t, edge("",
+		"{key: user, rate_limit: {unit: minute, requests_per_unit: 2}, shadow_mode: true}",
+		"{key: user, value: mallory, rate_limit: {unit: minute, requests_per_unit: 1}}",
+		"{key: month, rate_limit: {unit: month, requests_per_unit: 2}, shadow_mode: true}",
+		limited("ip", "minute", 3)), func(_ *testing.T, k *desk) {
+		k.count("user=ann x2")
+		k.wantCount("allowed shadow:0", "user=ann")
+		k.count("user=mallory")
+		k.wantCount("rate_limited OVER:0", "user=mallory")
+		k.count("month=1 x2")
+		k.wantCount("allowed shadow:0", "month=1")
+		for left := range 3 {
+			k.wantCount(fmt.Sprintf("allowed shadow:0 OK:%d", 2-left), "user=ann", "ip=2")
+		}
+		k.wantCount("rate_limited shadow:0 OVER:0", "user=ann", "ip=2")
+		k.count("user=ann", "ip=1 x3")
+		k.wantCount("rate_limited shadow:0 OVER:0", "user=ann x0", "ip=1")
+	})
+}
+
+// P2: a whole domain in shadow mode, switched by an edit.
+func TestCount_P2_C126_ShadowDomain(t *testing.T) {
+	inBubble(t, edge("shadow_mode: true", limited("a", "minute", 1)), func(_ *testing.T, k *desk) {
+		k.count("a=1")
+		k.wantCount("allowed shadow:0", "a=1")
+		k.put(edge("", limited("a", "minute", 1)))
+		k.wantCount("rate_limited OVER:0", "a=1")
+	})
+}
+
+// P5, C126: quota rules refuse once all of them are over; a normal rule always does.
+func TestCount_P5_C126_QuotaMode(t *testing.T) {
+	inBubble(t, edge("",
+		"{key: a, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}",
+		"{key: b, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 3}}",
+		limited("c", "minute", 5)), func(_ *testing.T, k *desk) {
+		k.wantCount("allowed OK:0 OK:2 OK:4", "a=1", "b=1", "c=1")
+		k.wantCount("allowed OK:0 OK:1 OK:3", "a=1", "b=1", "c=1")
+		k.wantCount("allowed OK:0 OK:0 OK:2", "a=1", "b=1", "c=1")
+		k.wantCount("quota_exceeded OVER:0 OVER:0 OK:2", "a=1", "b=1", "c=1")
+		k.wantCount("rate_limited OK:0 OK:3 OVER:2", "a=1", "b=2 x0", "c=1 x3")
+	})
+}
+
+func TestCount_P4_Replaces(t *testing.T) {
+	inBubble(t, edge("",
+		"{key: user, rate_limit: {name: per_user, unit: minute, requests_per_unit: 1}}",
+		"{key: search, rate_limit: {name: search, unit: minute, requests_per_unit: 3, replaces: [{name: per_user}]}}"), func(_ *testing.T, k *desk) {
+		for i := range 3 {
+			k.wantCount(fmt.Sprintf("allowed replaced OK:%d", 2-i), "user=1", "search=1")
+		}
+		k.wantCount("rate_limited replaced OVER:0", "user=1", "search=1")
+		k.wantCount("allowed OK:0", "user=1")
+	})
+}
+
+// C051, S31: an override is a counter of its own; a domain may ignore them.
+func TestCount_P14_S31_C051_Overrides(t *testing.T) {
+	inBubble(t, edge("", limited("a", "minute", 100), "{key: free, rate_limit: {unlimited: true}}"), func(_ *testing.T, k *desk) {
+		k.wantCount("allowed OK:0", "a=1 x5 of 5/minute")
+		k.wantCount("rate_limited OVER:0", "a=1 of 5/minute")
+		k.wantCount("allowed OK:499", "a=1 of 500/minute")
+		k.wantCount("rate_limited OVER:0", "a=1 of 5/minute")
+		k.wantCount("allowed OK:99", "a=1")
+		k.wantCount("allowed OK:1", "unconfigured=1 of 2/hour")
+		k.wantCount("allowed OK:1", "unconfigured=2 of 2/hour")
+		k.wantCount("allowed OK:6", "free=1 of 7/day")
+		k.wantCount("rate_limited OVER:0", "a=1 of 0/second")
+		k.put(edge("overrides: ignore", limited("a", "minute", 100)))
+		k.wantCount("allowed OK:98 OK", "a=1 of 5/minute", "unconfigured=1 of 2/hour")
+	})
+}
+
+// P2: the switch for everything, flipped while requests are decided. Run with the race
+// detector.
+func TestSetShadowMode_P2_C126_UnderLoad(t *testing.T) {
+	t.Parallel()
+	docs := app("defaults: {plan: p}\n") + planDoc("p", "per_minute: {kind: rate, amount: 1, window: 1m}\n") + "\n---\n" + edge("", limited("a", "hour", 1), limited("b", "minute", 1))
+	k := newDesk(t, docs)
+	requests := func(want bool) {
+		for range 20 {
+			c, dec := k.count("a=1", "b=1"), k.ask(from("t"))
+			if want && (c.Refused() || !dec.Outcome.Admits()) {
+				t.Errorf("refused in shadow mode: %s, %s", counted(c), dec.Outcome.Word())
+			}
+		}
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() { requests(false) })
+	}
+	for i := range 100 {
+		k.d.SetShadowMode(i%2 == 0)
+	}
+	all.Wait()
+	k.d.SetShadowMode(true)
+	requests(true)
+	if c := k.count("a=1", "b=1"); !c.Items[0].Shadowed || !c.Items[1].Shadowed {
+		t.Errorf("not told as shadowed: %s", counted(c))
+	}
+	k.d.SetShadowMode(false)
+	if c, dec := k.count("a=1", "b=1"), k.ask(from("t")); !c.Refused() || dec.Outcome.Admits() {
+		t.Errorf("after the switch: %s, %s", counted(c), dec.Outcome.Word())
+	}
+}
+
+// P14: an override stands alone: the flags of the rule it takes the place of do not hold.
+func TestCount_P14_P1_P4_P5_OverridesDropTheRule(t *testing.T) {
+	inBubble(t, edge("",
+		"{key: a, shadow_mode: true, rate_limit: {name: a, unit: minute, requests_per_unit: 9}}",
+		"{key: b, rate_limit: {unit: minute, requests_per_unit: 9, replaces: [{name: a}]}}",
+		"{key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 9}}"), func(_ *testing.T, k *desk) {
+		k.wantCount("allowed OK:0 OK:8", "a=1 of 1/minute", "b=1")
+		k.wantCount("rate_limited OVER:0 OK:8", "a=1 of 1/minute", "b=1")
+		k.wantCount("allowed OK:0 OK:8", "q=1 of 1/minute", "q=1")
+		k.wantCount("rate_limited OVER:0 OK:8", "q=1 of 1/minute", "q=1")
+		k.wantCount("allowed OK:1", "of 2/minute") // without entries: one counter of the domain
+		k.wantCount("allowed OK:0", "of 2/minute")
+	})
+}
+
+// C126: a quota rule in shadow mode is one that always has room.
+func TestCount_P5_P1_C126_ShadowedQuotaRule(t *testing.T) {
+	inBubble(t, edge("",
+		"{key: a, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}",
+		"{key: b, quota_mode: true, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}"), func(_ *testing.T, k *desk) {
+		k.count("a=1", "b=1")
+		k.wantCount("allowed OK:0 shadow:0", "a=1", "b=1")
+		k.wantCount("rate_limited OVER:0", "a=1")
+		k.wantCount("allowed shadow:0", "b=1")
+	})
+}
