@@ -9,7 +9,7 @@ import (
 // replica says its level to the others, and a document comes into force once all of
 // them can read it. It rises by one with each release that lets documents say what
 // its forerunner refuses to read.
-const FeatureLevel = 4
+const FeatureLevel = 5
 
 // A newField is something that a document may say since a level: whoever has a lower
 // one refuses to read the document, even if what it says is the default.
