@@ -328,6 +328,7 @@ func (d *Decider) Stats() Stats {
 	s.Counters, s.EvictedCounters = d.counters.count.Load(), d.counters.drops.Load()
 	s.Sealed = int64(d.numbers.last.Load()) //nolint:gosec // nobody counts so far
 	s.Unsettled, s.Missing = d.numbers.open()
+	d.open.read(&s)
 	if snap := d.current.Load().snapshot; snap != nil {
 		s.FailedConditions = snap.FailedConditions()
 	}

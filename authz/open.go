@@ -9,10 +9,6 @@ import (
 	"github.com/meteproject/mete/plan"
 )
 
-// maxOpen is how many reservations that the app may report on are kept. Past it the
-// oldest go, and what is known of them stays.
-const maxOpen = 100_000
-
 // An openReservation is one that the app may report on or extend.
 type openReservation struct {
 	id     ID
@@ -23,21 +19,14 @@ type openReservation struct {
 	only   []string
 	units  []string // that may be reported
 
+	age, own openLink // guarded by the lock of openReservations
+
 	mu       sync.Mutex
 	r        Reservation      // guarded by mu; Charges are what counts now
 	reported map[string]int64 // guarded by mu
 	told     map[string]bool  // guarded by mu: an earlier source has told the number
 	extended bool             // guarded by mu
 	void     bool             // guarded by mu: forgotten, or given back: nothing is reported any more
-}
-
-// openReservations are those of one process. They are safe for concurrent use. Whoever
-// holds their lock waits for no other.
-type openReservations struct {
-	mu    sync.Mutex
-	byID  map[ID]*openReservation
-	order []*openReservation // by age; forgotten ones before first
-	first int
 }
 
 // reports tells whether the app may report what dec's request used.
@@ -60,26 +49,21 @@ func (o *openReservations) put(now time.Time, dec *Decision, r *Reservation) {
 			one.units = append(one.units, dec.rule.Units[i].Unit)
 		}
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.byID == nil {
-		o.byID = make(map[ID]*openReservation)
-	}
-	o.byID[one.id] = one
-	o.order = append(o.order, one)
+	o.add(one)
 }
 
 // forget forgets what is too old or too many. What the app has reported stays: nothing
 // that comes later may be reckoned from what was reserved at first.
 func (d *Decider) forget(now time.Time) {
-	for o := d.open.oldest(now); o != nil; o = d.open.oldest(now) {
+	for o := d.open.next(now); o != nil; o = d.open.next(now) {
 		o.mu.Lock()
 		o.void = true
-		if len(o.reported) > 0 {
+		reported := len(o.reported) > 0
+		if reported {
 			d.numbers.settle(o.r.Number, now)
 		}
 		o.mu.Unlock()
-		d.open.pass(o)
+		d.open.pass(now, o, reported)
 	}
 }
 
@@ -100,50 +84,6 @@ func (d *Decider) void(now time.Time, dec *Decision) bool {
 		d.open.drop(o.id)
 	}
 	return void
-}
-
-// oldest returns the reservation that is the next to be forgotten, or nil.
-func (o *openReservations) oldest(now time.Time) *openReservation {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.first == len(o.order) {
-		return nil
-	}
-	oldest := o.order[o.first]
-	if len(o.order)-o.first < maxOpen && now.Sub(oldest.made) < openFor {
-		return nil
-	}
-	return oldest
-}
-
-// pass forgets a reservation that oldest has returned, unless somebody else has.
-func (o *openReservations) pass(oldest *openReservation) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.first == len(o.order) || o.order[o.first] != oldest {
-		return
-	}
-	delete(o.byID, oldest.id)
-	o.order[o.first] = nil
-	o.first++
-	if o.first > len(o.order)/2 {
-		o.order = slices.Delete(o.order, 0, o.first)
-		o.first = 0
-	}
-}
-
-// find returns an open reservation, or nil.
-func (o *openReservations) find(id ID) *openReservation {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.byID[id]
-}
-
-// drop forgets a reservation whose request was given back.
-func (o *openReservations) drop(id ID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.byID, id)
 }
 
 // add adds a charge to what is reserved. The caller holds o's lock.

@@ -15,7 +15,7 @@ import (
 
 // The errors of Report and Extend.
 var (
-	ErrUnknownDecision = errors.New("no open reservation of this decision: it was never made here, it is more than a day old, or its route does not list report among its sources")
+	ErrUnknownDecision = errors.New("no open reservation of this decision: it was never made here, it is more than a day old, others of its tenant came after it when too many were open, or its route does not list report among its sources")
 	ErrReported        = errors.New("reported before")
 	ErrUnits           = errors.New("units cannot be counted")
 	ErrExhausted       = errors.New("nothing left")

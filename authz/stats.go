@@ -26,8 +26,13 @@ type Stats struct {
 	Unsettled int64             // reservations that are not settled now: their requests run, or no word of them has come
 	Missing   int64             // reservations of which no word has come and none is expected any more: what was reserved is what is used
 	Unsealed  int64             // admitted requests that can never be settled, for lack of a key
-	BadUnits  int64             // numbers of used units that were none
-	AboveMax  int64             // requests that used more than their route's max
+	// Reportable are the reservations that the app may report on now; PushedOut and Expired
+	// those that it has not reported on and cannot any more: they were too many, or more than
+	// a day old.
+	Reportable, PushedOut, Expired int64
+
+	BadUnits int64 // numbers of used units that were none
+	AboveMax int64 // requests that used more than their route's max
 
 	Rules             []RuleStat // of rate limit domains, those with hits
 	RuleSeries        int64      // places that series of rules take up, of Config.MaxRuleSeries

@@ -25,7 +25,7 @@ type settlementCollector struct {
 	entries, logBatches, logBytes, logTooLarge, logStreams, unnumbered      *prometheus.Desc
 	forwarded, received, inherited, lost, retries, peersAway, queued, waits *prometheus.Desc
 	events, eventsDropped, eventsMerged, eventsPending, eventsFailed        *prometheus.Desc
-	onBehalf, unknownRoutes                                                 *prometheus.Desc
+	onBehalf, unknownRoutes, reportable, unreportable                       *prometheus.Desc
 }
 
 func newSettlementCollector(read func() settlementReadings) *settlementCollector {
@@ -64,6 +64,9 @@ func newSettlementCollector(read func() settlementReadings) *settlementCollector
 		eventsPending: desc("usage_events_pending", "Usage events to be written."),
 		eventsFailed:  desc("usage_events_write_failures_total", "Writes of usage events that failed and are tried again."),
 
+		reportable:   desc("reservations_reportable", "Reservations that the app may report on or extend now, of all routes that list report."),
+		unreportable: desc("reservations_unreportable_total", "Reservations that the app has not reported on and cannot any more; full: its tenant had the most open ones when there were too many, expired: a day old.", "reason"),
+
 		onBehalf:      desc("on_behalf_rejected_total", "Requests with an on-behalf token that was not honoured: they are counted as usual.", "app", "header", "reason"),
 		unknownRoutes: desc("unknown_routes_total", "Requests whose Envoy route names a rule that is not there.", "app"),
 	}
@@ -76,7 +79,7 @@ func (c *settlementCollector) Describe(ch chan<- *prometheus.Desc) {
 		c.entries, c.logBatches, c.logBytes, c.logTooLarge, c.logStreams, c.unnumbered,
 		c.forwarded, c.received, c.inherited, c.lost, c.retries, c.peersAway, c.queued, c.waits,
 		c.events, c.eventsDropped, c.eventsMerged, c.eventsPending, c.eventsFailed,
-		c.onBehalf, c.unknownRoutes,
+		c.onBehalf, c.unknownRoutes, c.reportable, c.unreportable,
 	} {
 		ch <- d
 	}
@@ -98,6 +101,9 @@ func (c *settlementCollector) Collect(ch chan<- prometheus.Metric) {
 	for result := authz.SettledForged; result <= authz.SettledDropped; result++ {
 		s.counter(c.settled, int64(r.Router.Settled[result]), result.Word()) //nolint:gosec // no process lives that long
 	}
+	s.gauge(c.reportable, float64(r.Decider.Reportable))
+	s.counter(c.unreportable, r.Decider.PushedOut, "full")
+	s.counter(c.unreportable, r.Decider.Expired, "expired")
 	for key, n := range r.Decider.OnBehalfRejected {
 		s.counter(c.onBehalf, n, key.App, key.Header, key.Reason)
 	}

@@ -17,6 +17,7 @@ func TestMetrics_P29_A26_TheScrapeHoldsWhatBecameOfReservations(t *testing.T) {
 	var r settlementReadings
 	r.Decider = authz.Stats{
 		Sealed: 90, Unsettled: 8, Missing: 3, Unsealed: 2,
+		Reportable: 40, PushedOut: 12, Expired: 13,
 		Settled:          map[authz.Settled]int64{authz.SettledLess: 11},
 		OnBehalfRejected: map[authz.OnBehalfKey]int64{{App: "w\xffb", Header: "x-on-behalf", Reason: "expired"}: 4},
 		UnknownRoutes:    map[string]int64{"w\xffb": 5},
@@ -37,6 +38,7 @@ func TestMetrics_P29_A26_TheScrapeHoldsWhatBecameOfReservations(t *testing.T) {
 	}
 	for _, want := range []string{
 		"mete_reservations_total 90", "mete_reservations_unsettled 8", "mete_reservations_missing_total 3", "mete_reservations_unsealed_total 2",
+		"mete_reservations_reportable 40", `mete_reservations_unreportable_total{reason="full"} 12`, `mete_reservations_unreportable_total{reason="expired"} 13`,
 		`mete_settlements_total{result="less"} 11`, `mete_settlements_total{result="forged"} 6`, `mete_settlements_total{result="elsewhere"} 5`,
 		`mete_settlements_forwarded_total{result="free"} 4`, `mete_settlements_lost_total{reason="unknown"} 1`, `mete_settlements_lost_total{reason="full"} 5`, `mete_settlements_lost_total{reason="failed"} 2`,
 		"mete_peers_unreachable 1", "mete_access_log_streams 2", `mete_access_log_entries_total{kind="unreserved"} 9`, "mete_access_log_too_large_total 1",
