@@ -158,9 +158,8 @@ func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *
 // is not nil, until limit after the request came. patience tells whether there is time
 // to wait.
 func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *Decision, patience *patience) (done bool, lease <-chan struct{}, limit time.Duration) {
-	app := findApp(cur.snapshot, req)
+	app := findApp(cur.snapshot, req, dec)
 	if app == nil {
-		dec.Outcome, dec.Why = NoApp, "no app has this name, domain or host"
 		return true, nil, 0
 	}
 	dec.App = app
@@ -206,23 +205,34 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 // appExtension names the app in Envoy's context extensions.
 const appExtension = "mete-app"
 
-// findApp returns the app that req is for: by rate limit domain, by name, by host,
-// or the only one there is.
-func findApp(s *plan.Snapshot, req *Request) *plan.App {
-	if req.Domain != "" {
-		return s.AppByDomain(req.Domain)
-	}
+// findApp returns the app that req is for: by rate limit domain, by name or by host. If
+// there is none, dec holds the answer.
+//
+// Which host a request names is for its sender to say, so that a host without an app is
+// answered. Nothing that a sender says leads to an app that was never valid, of which
+// nobody knows what it wants: that is no answer, as before there are documents.
+func findApp(s *plan.Snapshot, req *Request, dec *Decision) *plan.App {
+	var app *plan.App
 	name := req.App
 	if name == "" {
 		name, _ = req.Extension(appExtension)
 	}
-	if name != "" {
-		return s.App(name)
+	switch {
+	case req.Domain != "":
+		app = s.AppByDomain(req.Domain)
+	case name != "":
+		app = s.App(name)
+	default:
+		app = s.AppByHost(req.Host)
 	}
-	if app := s.AppByHost(req.Host); app != nil {
+	if app != nil {
 		return app
 	}
-	return s.SoleApp()
+	dec.Outcome, dec.Why = NoApp, "no app has this name, domain or host"
+	if why := s.WhyNoApp(name); why != "" && req.Domain == "" {
+		dec.Outcome, dec.Why = NotReady, why
+	}
+	return nil
 }
 
 // Domain returns what a rate limit domain has: the app that is bound to it and rules of

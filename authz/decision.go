@@ -29,8 +29,8 @@ const (
 	TenantUnknown   // 403: identity.without_tenant is deny
 	Unavailable     // 503: etcd did not answer and the limit says deny (A60)
 
-	NoApp    // no app has this name, host or domain
-	NotReady // no documents have been read yet
+	NoApp    // 404: no app has this name, host or domain
+	NotReady // no documents have been read yet, or the app's has never been valid
 )
 
 // Admits tells whether the request goes on.

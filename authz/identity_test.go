@@ -176,6 +176,44 @@ automation: {kind: quota, amount: 1, classes: [automation], reset: {calendar: da
 	})
 }
 
+// An app that was never valid is no answer, whether it is named or no other is there; a
+// host that no app is for is one (issue 12, C1).
+func TestDecide_C117_AnUnknownHostIsAnswered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		at := func(host, name string) authz.Request {
+			return authz.Request{Host: host, Path: "/", Extensions: []authz.Field{{Name: "mete-app", Value: name}}}
+		}
+		hosts := func(name, envoy string) string {
+			return strings.Replace(app(envoy), "name: api", "name: "+name, 1)
+		}
+		k := newDesk(t, hosts("api", ""))
+		k.must(at("nobody.example", ""), authz.Unauthenticated)
+		k.put(hosts("two", "envoy: {hosts: [two.example.com]}"))
+		k.must(at("nobody.example", ""), authz.Unauthenticated) // by api, as before
+		k.put(hosts("three", "envoy: {domain: three}"))
+		k.must(at("nobody.example", ""), authz.NoApp)
+		k.must(at("two.example.com:443", ""), authz.Unauthenticated)
+		k.must(at("nobody.example", "three"), authz.Unauthenticated)
+		k.must(at("two.example.com", "four"), authz.NoApp)
+		k.put(hosts("star", "envoy: {hosts: ['*']}"))
+		if dec := k.must(at("nobody.example", ""), authz.Unauthenticated); dec.App == nil || dec.App.Name != "star" {
+			t.Errorf("app %+v", dec.App)
+		}
+		for _, name := range []string{"api", "two", "three", "star"} {
+			k.remove(plan.KindApp, name)
+		}
+		k.must(at("nobody.example", ""), authz.NoApp)
+		k.catalog.PutBroken(plan.KindApp, "bad", 99, "app bad has never been valid")
+		k.publish()
+		k.must(at("nobody.example", ""), authz.NotReady)
+		k.must(at("nobody.example", "bad"), authz.NotReady)
+		k.put(hosts("two", "envoy: {hosts: [two.example.com]}"))
+		k.must(at("nobody.example", ""), authz.NoApp)
+		k.must(at("two.example.com", "bad"), authz.NotReady)
+	})
+}
+
 func TestDecide_C117_NothingIsDecidedWithoutDocuments(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -20,6 +20,8 @@ type answer struct {
 	now time.Time
 	pk  func(node string) [9]byte // nil: there is no secret
 
+	unknownHost int // status of a request that no app is for; 0: the default
+
 	byRLS    bool          // Envoy's rate limit filter refuses with 429, whatever the reason
 	retry    int64         // Retry-After in seconds; 0: waiting cannot help
 	wait     time.Duration // the same, exact
@@ -189,7 +191,7 @@ func ownHeader(s *plan.Source) bool {
 
 // denied appends the CheckResponse that refuses.
 func (a *answer) denied(b []byte, accept string, grpc bool) []byte {
-	st := statusOf(a.d.Outcome)
+	st := a.statuses()
 	b, m := open(b, 1) // status
 	b = putNumber(b, 1, st.check)
 	b = shut(b, m)

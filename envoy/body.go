@@ -66,8 +66,11 @@ func (a *answer) envelope(b []byte) []byte {
 // full appends one object for the readers of all documents and of RFC 9457.
 func (a *answer) full(b []byte) []byte {
 	b = append(b, '{')
-	status := statusOf(a.d.Outcome).http
+	status := a.statuses().http
 	kind, title := problem(a.d.Outcome)
+	if a.d.Outcome == authz.NoApp {
+		title = http.StatusText(int(status)) //nolint:gosec // three digits
+	}
 	if a.byRLS && status != http.StatusTooManyRequests {
 		status, kind, title = http.StatusTooManyRequests, "about:blank", "Too Many Requests"
 	}
@@ -119,7 +122,9 @@ func (a *answer) code() string {
 		return "TENANT_UNKNOWN"
 	case authz.Unavailable:
 		return "QUOTA_UNAVAILABLE"
-	case authz.Undecided, authz.NoApp, authz.NotReady,
+	case authz.NoApp:
+		return "APP_UNKNOWN"
+	case authz.Undecided, authz.NotReady,
 		authz.Allowed, authz.Exempt, authz.Grace, authz.CountedOver, authz.UnavailableAllowed:
 	}
 	return "REFUSED"

@@ -104,6 +104,10 @@ func (s *Server) check(ctx context.Context, c *checkCall) (out any, err error) {
 }
 
 func (s *Server) refuse(ctx context.Context, c *checkCall, b []byte) []byte {
+	if c.dec.Outcome == authz.NoApp {
+		s.logUnknownHost(c.now, &c.req, c.dec.Why)
+		c.unknownHost = s.unknownStatus
+	}
 	if s.onRefused != nil {
 		s.onRefused(ctx, &c.req, &c.dec)
 	}
@@ -116,15 +120,13 @@ func (s *Server) refuse(ctx context.Context, c *checkCall, b []byte) []byte {
 // failure mode then rules, as for any server that cannot decide.
 func undecided(d *authz.Decision) error {
 	switch d.Outcome {
-	case authz.NoApp:
-		return status.Error(codes.FailedPrecondition, why(d, "no app has this name, host or domain"))
 	case authz.NotReady:
 		return status.Error(codes.Unavailable, why(d, "no documents have been read yet"))
 	case authz.Undecided:
 		return status.Error(codes.Internal, why(d, "nothing was decided"))
 	case authz.Allowed, authz.Exempt, authz.Grace, authz.CountedOver, authz.UnavailableAllowed,
 		authz.RateLimited, authz.QuotaExceeded, authz.RequestTooLarge,
-		authz.Unauthenticated, authz.TenantUnknown, authz.Unavailable:
+		authz.Unauthenticated, authz.TenantUnknown, authz.Unavailable, authz.NoApp:
 		return nil
 	}
 	return status.Error(codes.Internal, "unknown outcome")

@@ -27,7 +27,9 @@ func (a *answer) sentence(b []byte) []byte {
 			return a.reached(b, l)
 		}
 		return append(b, "A limit is reached."...)
-	case authz.TenantUnknown, authz.Undecided, authz.NoApp, authz.NotReady,
+	case authz.NoApp:
+		return append(b, "No API is known at this host."...)
+	case authz.TenantUnknown, authz.Undecided, authz.NotReady,
 		authz.Allowed, authz.Exempt, authz.Grace, authz.CountedOver, authz.UnavailableAllowed:
 	}
 	return append(b, "The caller may not use this API."...)

@@ -43,6 +43,10 @@ type Options struct {
 	// to its end is sent.
 	PartitionSecret []byte
 
+	// UnknownHostStatus is the HTTP status of requests that no app is for, one for which
+	// IsRefusal holds: 404.
+	UnknownHostStatus int
+
 	// MaxConcurrentStreams is per connection: 4096. It must not be less than that
 	// of Envoy's cluster, or cold connections refuse calls.
 	MaxConcurrentStreams uint32
@@ -88,6 +92,9 @@ type Server struct {
 	pk        func(node string) [9]byte
 	health    *health.Server
 
+	unknown       unknownHosts
+	unknownStatus int
+
 	counters counters
 	buffers  *buffers
 	settling <-chan struct{} // nil: from the start
@@ -110,8 +117,11 @@ func NewServer(o Options) *Server {
 	s := &Server{
 		decider: o.Decider, settler: o.Settler, now: o.Now, log: o.Log,
 		onRefused: o.OnRefused, onDecided: o.OnDecided,
-		pk:      partitionKeys(o.PartitionSecret),
-		health:  health.NewServer(),
+		pk:     partitionKeys(o.PartitionSecret),
+		health: health.NewServer(),
+
+		unknownStatus: orDefault(o.UnknownHostStatus, defaultUnknownHost),
+
 		buffers: &buffers{},
 
 		settling: o.Settling,

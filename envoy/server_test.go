@@ -138,7 +138,7 @@ func TestMalformedIsInvalidArgument(t *testing.T) {
 // C117: what cannot be decided is a gRPC error, never an empty answer.
 func TestUndecidedIsAnError(t *testing.T) {
 	for o, want := range map[authz.Outcome]codes.Code{
-		authz.NoApp: codes.FailedPrecondition, authz.NotReady: codes.Unavailable, authz.Undecided: codes.Internal,
+		authz.NotReady: codes.Unavailable, authz.Undecided: codes.Internal,
 		authz.NotReady + 1: codes.Internal, -1: codes.Internal,
 	} {
 		_, conn := start(t, envoy.Options{Decider: always(o)})

@@ -211,25 +211,6 @@ func (c *Catalog) routesApp(name string) string {
 	return ""
 }
 
-// compileApps finds out anew which host and which domain belong to which app.
-// Where two apps claim one, which Check refuses, the first by name has it.
-func (c *Catalog) compileApps() {
-	hosts, domains := map[string]*App{}, map[string]*App{}
-	for _, name := range slices.Backward(sortedKeys(c.now.apps.entries)) {
-		app := c.now.apps.entries[name].app
-		if app == nil {
-			continue
-		}
-		for _, h := range app.Hosts {
-			hosts[h] = app
-		}
-		if app.Domain != "" {
-			domains[app.Domain] = app
-		}
-	}
-	c.now.hosts, c.now.domains = hosts, domains
-}
-
 // compileRoutes builds the rules of an app anew.
 func (c *Catalog) compileRoutes(app string) {
 	old := c.now.apps.entries[app]

@@ -61,7 +61,14 @@ func (o *object) spread(name string, otherwise Spread) Spread {
 func (o *object) envoy(a *App) {
 	a.Domain = o.text("domain")
 	if n := o.field("hosts"); n != nil {
-		o.elements(n, o.at("hosts"), o.host(&a.Hosts))
+		one := o.host(&a.Hosts)
+		o.elements(n, o.at("hosts"), func(item *node, path string) {
+			if item.kind == stringNode && item.text == AllOtherHosts && !slices.Contains(a.Hosts, AllOtherHosts) {
+				a.Hosts = append(a.Hosts, AllOtherHosts)
+				return
+			}
+			one(item, path)
+		})
 	}
 	o.done()
 }

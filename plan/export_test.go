@@ -94,7 +94,7 @@ func NeedsOf(text []byte) (level int, path string) {
 func NewFields() map[int][]string {
 	all := map[int][]string{}
 	for _, f := range newFields() {
-		all[f.level] = append(all[f.level], f.path)
+		all[f.level] = append(all[f.level], strings.TrimSuffix(f.path, ".[]"))
 	}
 	return all
 }

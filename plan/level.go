@@ -17,6 +17,7 @@ type newField struct {
 	level int
 	path  string // "*" stands for every name, "[]" for every element of a list
 	asMap bool   // it is new only to write a map there
+	text  string // it is new only to write this text there; "": any
 }
 
 // newFields returns all of them. This is the place to add what documents may newly say.
@@ -36,6 +37,7 @@ func newFields() []newField {
 		{level: 3, path: "spec.rules.[].units.*.use"},
 		{level: 3, path: "spec.rules.[].units.*.unreported"},
 		{level: 4, path: "domain"}, // documents of descriptors
+		{level: 5, path: "spec.envoy.hosts.[]", text: AllOtherHosts},
 	}
 }
 
@@ -44,17 +46,17 @@ func newFields() []newField {
 func (n *node) needs() (level int, path string) {
 	level = 1
 	for _, f := range newFields() {
-		if at, found := n.find(f.path, f.asMap); found && f.level > level {
+		if at, found := n.find(f.path, &f); found && f.level > level {
 			level, path = f.level, at
 		}
 	}
 	return level, path
 }
 
-// find returns the first path that a pattern leads to.
-func (n *node) find(pattern string, asMap bool) (path string, found bool) {
+// find returns the first path that a pattern, which is the rest of f's, leads to.
+func (n *node) find(pattern string, f *newField) (path string, found bool) {
 	if pattern == "" {
-		return "", !asMap || n.kind == mapNode
+		return "", (!f.asMap || n.kind == mapNode) && (f.text == "" || n.kind == stringNode && n.text == f.text)
 	}
 	name, rest, _ := strings.Cut(pattern, ".")
 	inList := name == "[]"
@@ -65,7 +67,7 @@ func (n *node) find(pattern string, asMap bool) (path string, found bool) {
 		if !inList && n.keys[i].text != name && name != "*" {
 			continue
 		}
-		below, found := item.find(rest, asMap)
+		below, found := item.find(rest, f)
 		if !found {
 			continue
 		}

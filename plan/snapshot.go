@@ -2,7 +2,6 @@ package plan
 
 import (
 	"hash/maphash"
-	"strings"
 )
 
 // A Snapshot is all documents at one moment. It never changes, and any number of
@@ -20,6 +19,7 @@ type Snapshot struct {
 	voids       sharded[string, int64]
 
 	hosts, domains map[string]*App
+	others         *App           // of the hosts that no app lists; nil: none
 	limited        small[*Domain] // by domain
 }
 
@@ -138,40 +138,8 @@ func (s *Snapshot) App(name string) *App {
 	return nil
 }
 
-// SoleApp returns the only app there is; nil if there is none or several.
-func (s *Snapshot) SoleApp() *App {
-	if len(s.apps.entries) != 1 {
-		return nil
-	}
-	for _, e := range s.apps.entries {
-		return e.app
-	}
-	return nil
-}
-
 // AppByDomain returns the app of a rate limit domain, or nil.
 func (s *Snapshot) AppByDomain(domain string) *App { return s.domains[domain] }
-
-// AppByHost returns the app of an authority, whose port, capitals and final dot do
-// not count, or nil. An exact host goes before "*.", and a longer "*." before a
-// shorter one.
-func (s *Snapshot) AppByHost(host string) *App {
-	host = strings.ToLower(bareHost(host))
-	if app := s.hosts[host]; app != nil || len(host) > 253 {
-		return app
-	}
-	var pattern [256]byte
-	for rest := host; ; {
-		i := strings.IndexByte(rest, '.')
-		if i < 0 {
-			return nil
-		}
-		rest = rest[i+1:]
-		if app := s.hosts[string(append(append(pattern[:0], "*."...), rest...))]; app != nil {
-			return app
-		}
-	}
-}
 
 // Plan returns a plan, or nil.
 func (s *Snapshot) Plan(name string) *Plan {

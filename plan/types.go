@@ -58,7 +58,7 @@ type App struct {
 
 	// Domain is the rate limit domain whose descriptors run this app's
 	// decision; Hosts are the authorities that belong to the app, exact or
-	// with a leading "*.".
+	// with a leading "*."; AllOtherHosts stands for those that no app lists.
 	Domain string
 	Hosts  []string
 

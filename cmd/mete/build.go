@@ -294,6 +294,7 @@ func (m *mete) envoyOptions(closing <-chan struct{}) envoy.Options {
 		TLS:                  m.secure.listenerConfig("h2"),
 		MaxConcurrentStreams: uint32(m.cfg.MaxStreams), //nolint:gosec // check bounds it
 		MaxConnectionAge:     m.cfg.MaxConnectionAge,
+		UnknownHostStatus:    m.cfg.UnknownHostStatus,
 		OnDecided:            func(d time.Duration) { m.metrics.decision.Observe(d.Seconds()) },
 		Extra:                []grpc.ServerOption{grpc.ChainStreamInterceptor(endStreams(closing))},
 	}

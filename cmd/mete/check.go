@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/meteproject/mete/envoy"
 )
 
 const (
@@ -29,6 +31,7 @@ func (s settings) check() error {
 	c.check(s.Name != "" && !strings.ContainsFunc(s.Name, func(r rune) bool { return r <= ' ' || r == '/' || r == 0x7f }),
 		"name %q must be a word without blanks, slashes and control characters: it is shown in lists", s.Name)
 	c.check(s.MaxStreams >= 1 && s.MaxStreams <= 1<<31-1, "max-streams %d must be from 1 to 2147483647", s.MaxStreams)
+	c.check(envoy.IsRefusal(s.UnknownHostStatus), "unknown-host-status %d must be an HTTP status from 400 to 599 that Envoy knows, such as 404", s.UnknownHostStatus)
 	c.check(s.MaxTenants >= 1, "max-tenants %d must be at least 1", s.MaxTenants)
 	c.check(s.MaxCounters >= 1, "max-counters %d must be at least 1", s.MaxCounters)
 	c.check(s.MaxRatelimitSeries >= 1 && s.MaxRatelimitSeries <= maxRatelimitSeries,

@@ -251,7 +251,9 @@ func outcomeLabel(o authz.Outcome) string {
 		return "unavailable_deny"
 	case authz.RateLimited, authz.QuotaExceeded, authz.RequestTooLarge, authz.Unauthenticated, authz.TenantUnknown:
 		return "denied"
-	case authz.Undecided, authz.NoApp, authz.NotReady:
+	case authz.NoApp:
+		return "app_unknown"
+	case authz.Undecided, authz.NotReady:
 	}
 	return "error"
 }

@@ -51,6 +51,10 @@ type config struct {
 	MaxConnectionAge time.Duration `name:"max-connection-age" help:"age at which a gRPC connection is asked to close; 0: never"`
 	DrainDelay       time.Duration `name:"drain-delay" help:"time between turning unready and refusing connections at a stop"`
 
+	// UnknownHostStatus: an error would leave it to Envoy's failure_mode_allow, and the
+	// caller chooses the host.
+	UnknownHostStatus int `name:"unknown-host-status" help:"HTTP status of the answer to requests whose host no App is for"`
+
 	LeaseWait      time.Duration `name:"lease-wait" help:"how long a request waits for its first lease"`
 	UnavailableFor time.Duration `name:"unavailable-for" help:"how long on_unavailable decides without waiting after a failed lease request"`
 	RefusalMemory  time.Duration `name:"refusal-memory" help:"how long nothing left is remembered"`
@@ -93,6 +97,7 @@ func defaults(env environment) config {
 		MaxStreams:         4096,
 		MaxConnectionAge:   5 * time.Minute,
 		DrainDelay:         5 * time.Second,
+		UnknownHostStatus:  404,
 		LeaseWait:          300 * time.Millisecond,
 		UnavailableFor:     5 * time.Second,
 		RefusalMemory:      10 * time.Second,

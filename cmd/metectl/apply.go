@@ -40,8 +40,9 @@ makes replicas take new leases.
 A file of descriptors for envoyproxy/ratelimit becomes ratelimits/DOMAIN. Several files of one
 domain are written by metectl import envoy-ratelimit --merge-domains.
 
-A quota that would be lowered below what is used of it already is shown, and you are asked
-first on a terminal; elsewhere --yes must be given then.
+A quota that would be lowered below what is used of it already is shown, and so is an App that
+no host would lead to any more; you are asked first on a terminal, and elsewhere --yes must be
+given then.
 
 --dry-run=client stops before the transaction, --dry-run=server sends it without writing.
 --wait waits until a replica enforces what was written, or tells why it does not.`,
@@ -92,6 +93,9 @@ func (c *cli) apply(ctx context.Context, files []string, dryRun string, wait, ye
 	}
 	// The question is asked between two connections: --timeout is not for people.
 	if err := c.confirmShortfalls(short, yes, dryRun != ""); err != nil {
+		return err
+	}
+	if err := c.confirmWaysLost(waysLost(b.before, b.after), yes, dryRun != ""); err != nil {
 		return err
 	}
 	err = c.withStore(ctx, "cannot apply", func(ctx context.Context, client *clientv3.Client) error {

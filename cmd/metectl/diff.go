@@ -61,6 +61,7 @@ func (c *cli) diff(ctx context.Context, files []string) error {
 	if err := c.printDiffs(views); err != nil {
 		return err
 	}
+	c.tellWaysLost(waysLost(b.before, b.after))
 	if len(views) > 0 {
 		return answer(exitNegative)
 	}

@@ -1,0 +1,99 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/meteproject/mete/plan"
+)
+
+// appWith is a valid App of that name with an envoy block.
+func appWith(name, envoy string) string {
+	return doc("App", name, "{time_zone: UTC, envoy: "+envoy+", identity: {tenant: [{api_key: x-api-key}]}}")
+}
+
+// A request whose host no app lists goes to the app that says "*", else to the only
+// one that lists no hosts (issue 12, C1).
+func TestAppByHost_AllOtherHosts(t *testing.T) {
+	t.Parallel()
+	api, plain := appWith("api", "{domain: api}"), appWith("plain", "{}")
+	two, star := appWith("two", "{hosts: [two.example.com, '*.two.example.com']}"), appWith("star", "{hosts: ['*', s.example.com]}")
+	for _, tt := range []struct {
+		name string
+		apps []string
+		want string // of a.example.com, two.example.com, x.two.example.com, s.example.com and no host, in this order
+	}{
+		{"none", nil, "- - - - -"},
+		{"one without hosts", []string{api}, "api api api api api"},
+		{"one with hosts", []string{two}, "- two two - -"},
+		{"a second one with hosts takes its own alone", []string{api, two}, "api two two api api"},
+		{"two without hosts", []string{api, plain, two}, "- two two - -"},
+		{"one that says so", []string{api, plain, two, star}, "star two two star star"},
+		{"one that says so, beside one without hosts", []string{api, star}, "star star star star star"},
+	} {
+		s := catalog(t, tt.apps...).Snapshot()
+		var got []string
+		for _, host := range []string{"a.example.com", "Two.example.com:443", "x.two.example.com.", "s.example.com", ""} {
+			name := "-"
+			if app := s.AppByHost(host); app != nil {
+				name = app.Name
+			}
+			got = append(got, name)
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: got %v, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Hosts that are none have no app of their own, and are no pattern either.
+func TestAppByHost_HostsThatAreNone(t *testing.T) {
+	t.Parallel()
+	s := catalog(t, appWith("two", "{hosts: [two.example.com, '*.b.org']}")).Snapshot()
+	for _, host := range []string{"*", "*.", "*.b.org:", "..", "[::1]:99", "x..", ".b.org", strings.Repeat("a.", 4000) + "b.org"} {
+		if app := s.AppByHost(host); app != nil && !strings.HasSuffix(host, "b.org") && host != "*.b.org:" {
+			t.Errorf("%.40q: got app %s", host, app.Name)
+		}
+	}
+}
+
+// An app that was never valid takes no other its requests, and is no reason to know
+// none: what it would say is not known.
+func TestAppByHost_AnAppThatWasNeverValid(t *testing.T) {
+	t.Parallel()
+	c := catalog(t, appWith("api", "{}"))
+	c.PutBroken(plan.KindApp, "bad", 7, "app bad has never been valid")
+	if app := c.Snapshot().AppByHost("a.example.com"); app == nil || app.Name != "api" {
+		t.Errorf("got %v", app)
+	}
+	if why := c.Snapshot().WhyNoApp(""); why != "" {
+		t.Errorf("an app is in force, and yet: %s", why)
+	}
+	if why := c.Snapshot().WhyNoApp("bad"); why != "app bad has never been valid" {
+		t.Errorf("got %q", why)
+	}
+	c.Delete(plan.KindApp, "api", 8)
+	if why := c.Snapshot().WhyNoApp(""); why != "app bad has never been valid" {
+		t.Errorf("no app is in force: got %q", why)
+	}
+}
+
+func TestApp_TheHostOfAllOthersIsOnesAlone(t *testing.T) {
+	t.Parallel()
+	c := catalog(t, appWith("star", "{hosts: ['*']}"))
+	docs, problems := plan.Decode("", []byte(appWith("other", "{hosts: ['*']}")))
+	if len(problems) != 0 {
+		t.Fatal(problems)
+	}
+	if got := c.Check(docs[0]); len(got) != 1 || !strings.Contains(got[0].Message, `"*" belongs to app star already`) {
+		t.Errorf("got %v", got)
+	}
+	if level, path := docs[0].Needs(); level != 5 || path != "spec.envoy.hosts[0]" {
+		t.Errorf("needs level %d for %q", level, path)
+	}
+	// Elsewhere "*" is no host: rules without hosts are for all of them.
+	_, problems = plan.Decode("", []byte(doc("Routes", "r", "{app: star, rules: [{match: {hosts: ['*']}}]}")))
+	if !plan.Refused(problems) {
+		t.Error(`a rule may name the host "*"`)
+	}
+}
