@@ -75,13 +75,13 @@ func TestSettle_A26_P66_TreesOfOneAnswer(t *testing.T) {
 		a.end(token(), tells(200, "x-usage", "7"))
 		time.Sleep(3 * time.Minute)
 		synctest.Wait()
-		for tenant, want := range map[string]int64{"org:a": 107, "org:b": 307} {
+		for tenant, want := range map[string]int64{"org:a": 107, "org:b": 307, "org:p": 307} {
 			if account := a.accountOf(tenant, "tokens"); account.Used() != want || account.Leased() != 0 {
 				t.Errorf("%s: %+v, want %d used", tenant, account, want)
 			}
 		}
 		for _, op := range append(a.store.watched(), b.store.watched()...) {
-			if want := map[string]string{"org:a": "org:a", "org:b": "org:p"}[op.Key.Tenant]; op.Key.Root != want {
+			if want := map[string]string{"org:a": "org:a", "org:b": "org:p", "org:p": "org:p"}[op.Key.Tenant]; op.Key.Root != want {
 				t.Errorf("an operation on %+v, whose root is %s", op.Key, want)
 			}
 		}

@@ -18,7 +18,7 @@ spec: {time_zone: UTC, identity: {tenant: [{request_header: x-tenant}]}}
 `
 
 func quotaOf(amount string) string {
-	return "daily: {kind: quota, amount: " + amount + ", cascade: true, reset: {calendar: day}}"
+	return "daily: {kind: quota, amount: " + amount + ", reset: {calendar: day}}"
 }
 
 func TestTree_C096_AllOrNothingOverThePath(t *testing.T) {
@@ -78,7 +78,7 @@ func TestTree_C098_RefusalNamesTheAncestor(t *testing.T) {
 func TestTree_PoolRootAndNoCascade(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k := newDesk(t, treeDocs+planDoc("org", "daily: {kind: quota, amount: 3, reset: {calendar: day}}")+
+		k := newDesk(t, treeDocs+planDoc("org", "daily: {kind: quota, amount: 3, cascade: false, reset: {calendar: day}}")+
 			tenantDoc("org:o", "{plan: org}")+tenantDoc("user:own", `{parent: "org:o"}`)+tenantDoc("user:pooled", `{parent: "org:o", pool: root}`))
 		for range 3 {
 			k.must(from("user:own"), authz.Allowed) // its own counter of the inherited plan

@@ -31,7 +31,7 @@ type Catalog struct {
 // NewCatalog returns an empty Catalog.
 func NewCatalog() *Catalog {
 	return &Catalog{
-		now:      Snapshot{seed: maphash.MakeSeed()},
+		now:      Snapshot{seed: maphash.MakeSeed(), cascades: true},
 		planUse:  map[string]map[string]int{},
 		children: map[string]int{},
 		zones:    map[string]*time.Location{},
@@ -130,6 +130,15 @@ func (c *Catalog) Delete(kind Kind, name string, revision int64) {
 	case KindRateLimits:
 		c.putRateLimits(name, nil)
 	}
+}
+
+// SetCascades says what holds for limits that do not write cascade: true, as in a new
+// catalog, means that what tenants below use is charged to them too; false, that it is
+// not, as replicas below [CascadeLevel] read them. It reports whether that is a change.
+func (c *Catalog) SetCascades(cascades bool) bool {
+	changed := c.now.cascades != cascades
+	c.now.cascades = cascades
+	return changed
 }
 
 // SetVoid raises the quota version of a tenant, and of those below it, to at

@@ -86,7 +86,7 @@ func (o *object) limit() Limit {
 			}
 		}
 	}
-	l.Cascade = o.bool("cascade", false)
+	l.Cascade = o.cascade()
 	o.onUnavailable(&l)
 	l.Advertise = o.bool("advertise", true)
 	l.Disclose = choose(o, "disclose", DiscloseUnset, option[Disclose]{"names", DiscloseNames}, option[Disclose]{"usage", DiscloseUsage})

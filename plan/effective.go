@@ -12,7 +12,7 @@ import (
 // A tenant whose document, or that of a tenant above it, is for another app is
 // unknown in this one.
 func (s *Snapshot) Terms(now time.Time, app, tenant string) Terms {
-	t := terms{s: s, now: now, Terms: Terms{Tenant: tenant, Root: tenant}}
+	t := terms{s: s, now: now, Terms: Terms{Tenant: tenant, Root: tenant, cascades: s.cascades}}
 	a := s.apps.entries[app]
 	switch {
 	case a == nil:
@@ -183,7 +183,7 @@ func (t *terms) node(i int) (n NodeTerms, why string) {
 // give, until t.Until: none of the documents that they were computed from has
 // changed. It looks at a few revisions and allocates nothing.
 func (s *Snapshot) Holds(t *Terms) bool {
-	if t.Broken != "" || t.App == nil || len(t.Nodes) == 0 {
+	if t.Broken != "" || t.App == nil || len(t.Nodes) == 0 || t.cascades != s.cascades {
 		return false
 	}
 	if app := s.apps.entries[t.App.Name]; app == nil || app.app != t.App {
@@ -355,20 +355,14 @@ func (t *terms) complete(own pathNode, limits []EffectiveLimit) (why string) {
 // drops the nodes that have none, and puts the root first.
 func (t *terms) charge() {
 	pooled := t.pooled()
-	var cascading []string
 	kept := t.Nodes[:0]
 	for i := range t.Nodes {
 		n := &t.Nodes[i]
 		leaf, charged := n.Tenant == t.Tenant || pooled, false
 		for j := range n.Limits {
 			l := &n.Limits[j]
-			l.Charged = leaf || l.Cascade || slices.Contains(cascading, l.Name)
+			l.Charged = leaf || l.Cascade.holds(t.cascades)
 			charged = charged || l.Charged
-		}
-		for j := range n.Limits {
-			if n.Limits[j].Cascade {
-				cascading = append(cascading, n.Limits[j].Name)
-			}
 		}
 		if charged {
 			kept = append(kept, *n)

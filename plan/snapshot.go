@@ -21,6 +21,7 @@ type Snapshot struct {
 	hosts, domains map[string]*App
 	others         *App           // of the hosts that no app lists; nil: none
 	limited        small[*Domain] // by domain
+	cascades       bool           // of limits that do not say it
 }
 
 // An entry is what is known of one document: the document, or why there never was

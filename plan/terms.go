@@ -24,6 +24,8 @@ type Terms struct {
 	// until a document changes.
 	Until time.Time
 
+	// cascades is what held for limits that do not say it.
+	cascades bool
 	// tenants are the documents that the path was found by, and the plans of
 	// nodes that have nothing to charge now, for Holds.
 	tenants []Guard
@@ -55,9 +57,8 @@ type EffectiveLimit struct {
 	// Source tells where the amount comes from: "plan free", "tenant org:acme",
 	// "override of plan free", "override of org:acme".
 	Source string
-	// Charged tells whether a request of the leaf is charged here: always on
-	// the leaf; on an ancestor if this limit or one of the same name below it
-	// cascades.
+	// Charged reports whether a request of the leaf is charged here: always on
+	// the leaf, and on an ancestor if this limit cascades.
 	Charged bool
 }
 

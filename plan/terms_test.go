@@ -224,11 +224,12 @@ func TestTerms_BillingWithoutAnchor(t *testing.T) {
 	}
 }
 
-const tree = `{limits: {rps: {kind: rate, amount: 10, window: 1s, cascade: true}, monthly: {kind: quota, amount: 1000, reset: {calendar: month}}}}`
+const tree = `{limits: {rps: {kind: rate, amount: 10, window: 1s}, monthly: {kind: quota, amount: 1000, reset: {calendar: month}, cascade: false}}}`
 
-// Q11: a request is charged up the tree where limits cascade, the root first.
+// Q11: a request is charged up the tree, the root first, but for limits that do not
+// cascade.
 func TestTerms_Tree(t *testing.T) {
-	s := catalog(t, appText, doc("Plan", "p", tree), doc("Plan", "top", "{limits: {rps: {kind: rate, amount: 50, window: 1s}, total: {kind: quota, amount: 9, reset: {calendar: day}}, sum: {kind: quota, amount: 7, reset: {calendar: day}, cascade: true}}}"),
+	s := catalog(t, appText, doc("Plan", "p", tree), doc("Plan", "top", "{limits: {rps: {kind: rate, amount: 50, window: 1s}, total: {kind: quota, amount: 9, reset: {calendar: day}, cascade: false}, sum: {kind: quota, amount: 7, reset: {calendar: day}, cascade: true}}}"),
 		doc("Tenant", "org:a", "{plan: top}"),
 		doc("Tenant", "project:b", `{parent: "org:a", plan: p}`),
 		doc("Tenant", "user:c", `{parent: "project:b"}`),
@@ -271,7 +272,7 @@ func TestTerms_OtherApp(t *testing.T) {
 	other := strings.NewReplacer("name: api", "name: other", "  envoy:", "  defaults: {plan: free}\n  #").Replace(appText)
 	s := catalog(t, appText, other, freePlan, doc("Tenant", "org:a", "{app: api, plan: free}"), doc("Tenant", "user:b", `{parent: "org:a", overrides: {rps: {amount: 99, reason: more}}}`)).Snapshot()
 	got := s.Terms(t0, "api", "user:b")
-	if shown(got) != "user:b(free) +rps=99 +monthly=1000" || !got.Known {
+	if shown(got) != "org:a(free) +rps=10 +monthly=1000; user:b(free) +rps=99 +monthly=1000" || !got.Known {
 		t.Errorf("got %s", shown(got))
 	}
 	got = s.Terms(t0, "other", "user:b")

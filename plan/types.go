@@ -309,7 +309,7 @@ type Limit struct {
 	Unit        string
 	Description string
 	Classes     []string // nil: every class spends it
-	Cascade     bool
+	Cascade     Cascade
 	// OnUnavailable is ChoiceUnset when the app's default holds.
 	OnUnavailable Choice
 	AllowCap      AllowCap // where OnUnavailable is Allow

@@ -152,23 +152,6 @@ func supported(version string) bool {
 	return v[1] > 7
 }
 
-// EnsureEpoch returns the random id of the store, and makes one if it has none. A
-// restore from a backup must change it.
-func EnsureEpoch(ctx context.Context, kv Doer) (string, error) {
-	id := randomID(16)
-	r, err := txn(ctx, kv,
-		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(EpochKey), "=", 0)},
-		[]clientv3.Op{clientv3.OpPut(EpochKey, id)},
-		[]clientv3.Op{clientv3.OpGet(EpochKey)})
-	if err != nil {
-		return "", fmt.Errorf("ensure %s: %w", EpochKey, err)
-	}
-	if r.Succeeded {
-		return id, nil
-	}
-	return string(r.Responses[0].GetResponseRange().GetKvs()[0].GetValue()), nil
-}
-
 // randomID returns n random bytes in hex.
 func randomID(n int) string {
 	b := make([]byte, n)

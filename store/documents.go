@@ -211,6 +211,7 @@ func (d *Documents) settle(ctx context.Context) {
 		changed = true
 	}
 	d.shelf.relevant = false
+	changed = d.shelf.catalog.SetCascades(d.shelf.fleet.minimum.cascades()) || changed
 	d.tellMinimum()
 	list := d.shelf.list()
 	var snap *plan.Snapshot

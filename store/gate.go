@@ -37,6 +37,10 @@ type minimumRecord struct {
 // read was written by a version that nobody here knows, and is above all.
 func (m Minimum) Above(level int) bool { return m.Level > level || m.Level == 0 }
 
+// cascades reports whether limits cascade that do not say it: the level is one from
+// which every replica reads them so.
+func (m Minimum) cascades() bool { return m.Above(plan.CascadeLevel - 1) }
+
 // Needed names what the store needs, for people: "feature level 3 (version v1.4.0
 // has it)".
 func (m Minimum) Needed() string {

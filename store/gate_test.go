@@ -54,11 +54,19 @@ func minimum(t *testing.T, c *clientv3.Client) (level int, version string) {
 	return m.Level, m.Version
 }
 
+// oldStore returns a store that a version without feature levels has made.
+func oldStore(t *testing.T) *clientv3.Client {
+	t.Helper()
+	c := ownServer(t).Client()
+	del(t, c, store.MinimumKey)
+	return c
+}
+
 // S24, S25: what an old replica would refuse to read is not in force while it lives;
 // then it is, without another edit, and the store's minimum rises with it.
 func TestGate_S24_S25_ADocumentWaitsForTheLastOldReplica(t *testing.T) {
 	t.Parallel()
-	c := ownServer(t).Client()
+	c := oldStore(t)
 	putReplica(t, c, "old-1", `{"version": "1.4.0-rc.1", "feature_level": 1}`)
 	putReplica(t, c, "old-2", `{"version": "1.3.9", "feature_level": 1}`)
 	putReplica(t, c, "new-1", `{"version": "1.5.0-rc.1", "feature_level": 2}`)
@@ -102,7 +110,7 @@ func TestGate_S24_S25_ADocumentWaitsForTheLastOldReplica(t *testing.T) {
 // the batch tells of them.
 func TestGate_S24_ReplicasThatComeTogether(t *testing.T) {
 	t.Parallel()
-	c := ownServer(t).Client()
+	c := oldStore(t)
 	put(t, c, store.DocumentKey(plan.KindPlan, "pro"), planText("pro", 100))
 	r := startDocuments(t, c, zerolog.Nop())
 	r.until("the plan of level 1", hasAmount("pro", 100))
@@ -142,7 +150,7 @@ func TestGate_S24_WhoCountsAsOld(t *testing.T) {
 	} {
 		t.Run(presence, func(t *testing.T) {
 			t.Parallel()
-			c := ownServer(t).Client()
+			c := oldStore(t)
 			putReplica(t, c, "r", presence)
 			put(t, c, store.DocumentKey(plan.KindPlan, "pro"), newPlanText("pro", 7))
 			r := startDocuments(t, c, zerolog.Nop())
@@ -203,7 +211,7 @@ func TestGate_S24_AReplicaThatRegistersAtTheLastMoment(t *testing.T) {
 	}{{plan.KindPlan, "pro", newPlanText("pro", 7)}, {plan.KindTenant, "org:acme", newTenantText("free", 7)}} {
 		t.Run(string(tt.kind), func(t *testing.T) {
 			t.Parallel()
-			c := ownServer(t).Client()
+			c := oldStore(t)
 			put(t, c, store.DocumentKey(plan.KindPlan, "free"), planText("free", 1))
 			var once sync.Once
 			r := startDocuments(t, tap(t, c, func(op clientv3.Op) {
@@ -235,7 +243,7 @@ func TestGate_S24_AReplicaThatRegistersAtTheLastMoment(t *testing.T) {
 // decides: all replicas agree, and a restart changes nothing.
 func TestGate_S24_S25_TenantsWaitUntilTheMinimumIsRaised(t *testing.T) {
 	t.Parallel()
-	c := ownServer(t).Client()
+	c := oldStore(t)
 	putReplica(t, c, "old", `{"version": "1.3.9", "feature_level": 1}`)
 	put(t, c, store.DocumentKey(plan.KindApp, "shop"), appText("shop", "UTC"))
 	put(t, c, store.DocumentKey(plan.KindPlan, "free"), planText("free", 1))
@@ -282,7 +290,7 @@ func TestGate_S24_S25_TenantsWaitUntilTheMinimumIsRaised(t *testing.T) {
 // S24: a replica that starts while several edits wait goes back past all of them.
 func TestGate_S24_HistoryHoldsWhatWaits(t *testing.T) {
 	t.Parallel()
-	c := ownServer(t).Client()
+	c := oldStore(t)
 	putReplica(t, c, "old", `{"version": "1.3.9", "feature_level": 1}`)
 	put(t, c, store.DocumentKey(plan.KindPlan, "free"), planText("free", 1))
 	for _, text := range []string{tenantText("org:acme", "free", ""), newTenantText("free", 5), newTenantText("free", 6)} {
@@ -301,7 +309,7 @@ func TestGate_S24_HistoryHoldsWhatWaits(t *testing.T) {
 // replica would enforce raises nothing.
 func TestGate_S25_TheMinimumOnlyRises(t *testing.T) {
 	t.Parallel()
-	c := ownServer(t).Client()
+	c := oldStore(t)
 	const newer = `{"feature_level": 7, "version": "9.0.0", "more": true}`
 	r := startDocuments(t, c, zerolog.Nop())
 	put(t, c, store.DocumentKey(plan.KindTenant, "org:acme"), newTenantText("nowhere", 7))
@@ -333,7 +341,7 @@ func TestGate_S25_TheMinimumOnlyRises(t *testing.T) {
 // transaction that is sent anyway: not one request.
 func TestGate_S29_NoRequestMore(t *testing.T) {
 	t.Parallel()
-	c := ownServer(t).Client()
+	c := oldStore(t)
 	for i := range 40 {
 		putReplica(t, c, fmt.Sprint("r", i), `{"version": "2.0.0", "feature_level": 2}`)
 	}
@@ -363,7 +371,7 @@ func TestGate_S27_TheMinimumRisesUnderAWriter(t *testing.T) {
 	for level, written := range map[int]bool{plan.FeatureLevel: true, plan.FeatureLevel + 1: false} {
 		t.Run(fmt.Sprint(level), func(t *testing.T) {
 			t.Parallel()
-			c := ownServer(t).Client()
+			c := oldStore(t)
 			var once sync.Once
 			raising := tap(t, c, func(op clientv3.Op) {
 				if len(putsIn(op)) > 0 {

@@ -247,7 +247,7 @@ func TestRateLimits_P70_ReplicasThatPublishAtTheSameTime(t *testing.T) {
 // S24: a replica of level 3 would let everything through.
 func TestRateLimits_S24_WaitForTheLastReplicaThatCannotReadThem(t *testing.T) {
 	t.Parallel()
-	c := ownServer(t).Client()
+	c := oldStore(t)
 	putReplica(t, c, "old", `{"version": "1.9.0", "feature_level": 3}`)
 	put(t, c, store.DocumentKey(plan.KindRateLimits, "edge"), "# x\n"+limitsText("edge", "a", 1))
 	r := startDocuments(t, c, zerolog.Nop())

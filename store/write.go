@@ -202,5 +202,10 @@ func LoadCatalog(ctx context.Context, kv Doer) (*plan.Catalog, int64, error) {
 	for _, pending := range s.decide().publish {
 		s.takeBack(pending)
 	}
+	minimum, err := ReadMinimum(ctx, kv)
+	if err != nil {
+		return nil, 0, err
+	}
+	s.catalog.SetCascades(minimum.cascades())
 	return s.catalog, h.revision, nil
 }

@@ -75,6 +75,7 @@ func (c *cli) apply(ctx context.Context, files []string, dryRun string, wait, ye
 	}
 	var steps []step
 	var short []shortfall
+	var begin []bindingView
 	err = c.withStore(ctx, "cannot apply", func(ctx context.Context, client *clientv3.Client) error {
 		if err := mayWrite(ctx, client); err != nil {
 			return err
@@ -83,6 +84,9 @@ func (c *cli) apply(ctx context.Context, files []string, dryRun string, wait, ye
 			return err
 		}
 		if err := c.tellWaiting(ctx, client, steps); err != nil {
+			return err
+		}
+		if begin, err = bindingsOf(ctx, client, steps, b.after, c.now()); err != nil {
 			return err
 		}
 		short, err = shortfalls(ctx, client, c.now(), steps, b.before, b.after)
@@ -96,6 +100,9 @@ func (c *cli) apply(ctx context.Context, files []string, dryRun string, wait, ye
 		return err
 	}
 	if err := c.confirmWaysLost(waysLost(b.before, b.after), yes, dryRun != ""); err != nil {
+		return err
+	}
+	if err := c.confirmBindings(begin, yes, dryRun != ""); err != nil {
 		return err
 	}
 	err = c.withStore(ctx, "cannot apply", func(ctx context.Context, client *clientv3.Client) error {

@@ -17,7 +17,8 @@ func (c *cli) diffCommand() *cobra.Command {
 		Use:   "diff -f FILE|FOLDER|-",
 		Short: "Show what apply would change",
 		Long: `Show what apply would change, as a unified diff. What documents say is compared, not how
-they are written: other spaces or comments are no difference.
+they are written: other spaces or comments are no difference. Limits that begin to bind the
+tenants below a node are listed on stderr.
 
 Exit codes: 0 no differences, 1 differences, 2 and more failures.`,
 		Example: "  metectl diff -f plans/ || metectl apply -f plans/",
@@ -45,8 +46,12 @@ func (c *cli) diff(ctx context.Context, files []string) error {
 		return c.refuse(b)
 	}
 	var steps []step
+	var begin []bindingView
 	err = c.withStore(ctx, "cannot compare", func(ctx context.Context, client *clientv3.Client) error {
-		steps, err = c.prepare(ctx, client, b)
+		if steps, err = c.prepare(ctx, client, b); err != nil {
+			return err
+		}
+		begin, err = bindingsOf(ctx, client, steps, b.after, c.now())
 		return err
 	})
 	if err != nil {
@@ -62,6 +67,7 @@ func (c *cli) diff(ctx context.Context, files []string) error {
 		return err
 	}
 	c.tellWaysLost(waysLost(b.before, b.after))
+	c.sayBindings(begin)
 	if len(views) > 0 {
 		return answer(exitNegative)
 	}

@@ -20,6 +20,8 @@ type statusReport struct {
 	Store    storeView      `json:"store"`
 	Replicas []replicaView  `json:"replicas"`
 	Rejected []rejectedView `json:"rejected"`
+	// Begin are the limits that begin to bind once the upgrade is finalized.
+	Begin []bindingView `json:"begins_to_bind,omitempty"`
 }
 
 type storeView struct {
@@ -68,7 +70,8 @@ func (c *cli) statusCommand() *cobra.Command {
 enforced, the last valid one still is.
 
 A replica that is too old for what the store holds goes on with the last versions that it
-could read; it is marked here.
+could read; it is marked here. Limits that begin to bind with metectl finalize-upgrade are
+listed.
 
 Exit codes: 0 nothing is rejected, 1 something is or a replica needs a newer version.`,
 		Args: exactly(0, 0, "no arguments"),
@@ -80,8 +83,10 @@ func (c *cli) status(ctx context.Context) error {
 	var r statusReport
 	err := c.withStore(ctx, "cannot read the status", func(ctx context.Context, client *clientv3.Client) error {
 		var err error
-		r, err = readStatus(ctx, client)
-		return err
+		if r, err = readStatus(ctx, client); err != nil {
+			return err
+		}
+		return r.findBindings(ctx, client, c.now())
 	})
 	if err != nil {
 		return err
@@ -124,6 +129,9 @@ func (c *cli) printStatus(r statusReport) error {
 		if err := t.write(c.stdout, width); err != nil {
 			return err
 		}
+	}
+	if err := printBindings(c.stdout, r.Begin); err != nil {
+		return err
 	}
 	if len(r.Rejected) == 0 {
 		return nil
