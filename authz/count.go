@@ -19,6 +19,10 @@ type DescriptorAsk struct {
 	// and needs no rule (P14, S31). HasOverride: there is one.
 	Override    plan.DescriptorLimit
 	HasOverride bool
+	// Unreadable says that the limit that Envoy has sent along, or all that the
+	// descriptor says, cannot be read: its rule holds, and without a rule it is over
+	// the limit (case C156).
+	Unreadable bool
 }
 
 // A Count is the answer to all descriptors of a rate limit request. Callers may reuse
@@ -49,7 +53,8 @@ type Counted struct {
 	// Match is the rule; nil: none matched.
 	Match *plan.DescriptorMatch
 	// State is the limit as the request left it; State.Limit is nil where there is none:
-	// no rule, a rule without limit, one that another rule replaces, or an unlimited one.
+	// no rule, a rule without limit, one that another rule replaces, an unlimited one, or
+	// what cannot be read.
 	State LimitState
 	// Named tells that the document or Envoy gives the limit a name.
 	Named     bool

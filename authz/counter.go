@@ -85,6 +85,7 @@ type countItem struct {
 	from, to int    // of the counter's name in the scratch's names
 	units    int64  // that the counter must have for it, with those of the descriptors before
 	over     bool   // refused, were it alone
+	unruled  bool   // it cannot be read, and no rule says how much it may have
 	denied   bool   // nobody can tell, and the domain says deny
 	refunded bool
 }
@@ -185,6 +186,7 @@ func (t *counting) match() {
 			it.account = ask.Override.Override()
 			t.Items[i].Named = ask.Override.Name != ""
 		case m == nil || m.Rule.Limit == nil:
+			it.unruled = ask.Unreadable && !ask.Refund
 		case m.Rule.Limit.Unlimited:
 			t.Items[i].Unlimited = true
 		default:

@@ -126,6 +126,8 @@ func (t *counting) judge() {
 	for i := range t.scratch.items {
 		it := &t.scratch.items[i]
 		switch {
+		case it.unruled:
+			strict.over = strict.over || !t.shadows(i)
 		case it.held < 0 && !t.uncounted(i) || t.asks[i].Refund:
 		case t.quotaMode(i):
 			quotas++
@@ -164,6 +166,11 @@ func (t *counting) settle() {
 	charged := !t.onlyLook && !t.denied && (!t.refused || t.Domain.Settings.ChargeRefused)
 	for i := range t.scratch.items {
 		it, item := &t.scratch.items[i], &t.Items[i]
+		if it.unruled {
+			item.Over, item.Shadowed = !t.shadows(i), t.shadows(i)
+			item.State.Reset = -1 // no time helps
+			continue
+		}
 		if it.held < 0 {
 			if t.uncounted(i) && !t.refused && !t.onlyLook {
 				t.d.stats.uncounted.Add(t.asks[i].Hits)
@@ -245,6 +252,10 @@ func (t *counting) conclude() {
 		}
 	}
 	worst := &t.Items[t.Worst].State
+	if worst.Limit == nil {
+		t.Outcome = RateLimited // by what cannot be read: another try is read no better
+		return
+	}
 	t.RetryAfter = max(0, worst.Reset)
 	if worst.Reset == 0 { // the window of the request is over: the next one may have room
 		t.RetryAfter = time.Second

@@ -14,7 +14,7 @@ import (
 )
 
 // askOf reads "org=a route=list x5": entries, and how many hits (1 unless said). "x0"
-// looks, "-3" gives back, "of 5/minute" is an override.
+// looks, "-3" gives back, "of 5/minute" is an override, "?" cannot be read.
 func askOf(text string) authz.DescriptorAsk {
 	ask := authz.DescriptorAsk{Hits: 1}
 	override, of := false, ""
@@ -26,6 +26,8 @@ func askOf(text string) authz.DescriptorAsk {
 			of = word
 		case entry:
 			ask.Entries = append(ask.Entries, plan.DescriptorEntry{Key: key, Value: value})
+		case word == "?":
+			ask.Unreadable = true
 		case word == "of":
 			override = true
 		case err == nil:

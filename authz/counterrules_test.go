@@ -81,6 +81,28 @@ func TestCount_P14_S31_C051_Overrides(t *testing.T) {
 	})
 }
 
+// C156: what cannot be read is decided by its rule, and without one it is over the limit;
+// the other descriptors are decided all the same.
+func TestCount_C156_WhatCannotBeRead(t *testing.T) {
+	inBubble(t, edge("", limited("a", "minute", 3), "{key: free, rate_limit: {unlimited: true}}", "{key: none}"), func(_ *testing.T, k *desk) {
+		k.wantCount("allowed OK:2", "a=1 ?")
+		k.wantCount("allowed unlimited", "free=1 ?")
+		k.wantCount("allowed OK", "none=1 -2 ?")
+		for _, unruled := range []string{"none=1 ?", "unconfigured=1 ?", "unconfigured=1 x0 ?"} {
+			k.wantCount("rate_limited OVER OK:2", unruled, "a=1")
+		}
+		c := k.count("a=1", "none=1 ?")
+		if c.RetryAfter != 0 || c.Worst != 1 || !c.Refused() {
+			t.Errorf("retry after %s, worst %d", c.RetryAfter, c.Worst)
+		}
+		k.wantCount("allowed OK:1", "a=1 ?")
+		k.wantCount("allowed OK:0", "a=1")
+		k.wantCount("rate_limited OVER:0 OVER", "a=1 ?", "none=1 ?")
+		k.put(edge("shadow_mode: true", limited("a", "minute", 3)))
+		k.wantCount("allowed shadow", "none=1 ?")
+	})
+}
+
 // P2: the switch for everything, flipped while requests are decided. Run with the race
 // detector.
 func TestSetShadowMode_P2_C126_UnderLoad(t *testing.T) {

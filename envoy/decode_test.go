@@ -266,11 +266,8 @@ func TestReadRateLimitWrong(t *testing.T) {
 		entries = append(entries, "k"+strconv.Itoa(i), "v")
 	}
 	for want, in := range map[string]*ratelimitv3.RateLimitRequest{
-		"domain: must not be empty":                     limitRequest("", 0, descriptor("tenant", "a")),
-		"descriptors: must not be empty":                limitRequest("edge", 0),
-		"descriptors: more than 1000":                   limitRequest("edge", 0, many...),
-		"descriptors.entries: more than 64":             limitRequest("edge", 0, descriptor(entries...)),
-		"descriptors.entries.value: longer than 64 KiB": limitRequest("edge", 0, descriptor("tenant", strings.Repeat("x", 1<<20))),
+		"domain: must not be empty":      limitRequest("", 0, descriptor("tenant", "a")),
+		"descriptors: must not be empty": limitRequest("edge", 0),
 	} {
 		if _, _, _, err := envoy.ReadRateLimit(mustMarshal(t, in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

@@ -50,8 +50,8 @@ func (s *Server) limit(ctx context.Context, c *limitCall) (out any, err error) {
 	if err := c.assign(s.decider.Domain(c.domain)); err != nil {
 		return nil, s.malformed(err)
 	}
-	s.counters.unreadableUnits.Add(c.unreadable)
 	now := s.now()
+	s.noteUnread(now, c)
 	s.settleAll(ctx, now, c)
 	if ctx.Err() != nil {
 		return nil, s.gone(ctx)
@@ -74,6 +74,19 @@ func (s *Server) limit(ctx context.Context, c *limitCall) (out any, err error) {
 	return (*answered)(buf), nil
 }
 
+// noteUnread counts and logs the descriptors that cannot be read, or not in full.
+func (s *Server) noteUnread(now time.Time, c *limitCall) {
+	s.counters.unreadableUnits.Add(c.unreadable)
+	if c.unread == nil {
+		return
+	}
+	s.counters.unreadableDescriptors.Add(c.misread)
+	if seen, log := s.unread.add(now, int64(c.misread)); log { //nolint:gosec // fewer than the bytes of a message
+		s.log.Warn().Str("domain", c.domain).Str("problem", c.unread.Error()).Int64("descriptors", seen).
+			Msg("rate limit descriptors cannot be read in full; their rules decide, and what has no rule is over the limit")
+	}
+}
+
 // refusal decides and counts all descriptors. It returns what clients are told if one
 // of them refuses: of the one with the longest wait. Nil: the request goes on.
 //
@@ -82,6 +95,10 @@ func (s *Server) limit(ctx context.Context, c *limitCall) (out any, err error) {
 // refusal stands although another descriptor cannot be decided: an error may let the
 // request through, by what Envoy is told to do with errors (C117).
 func (s *Server) refusal(ctx context.Context, now time.Time, c *limitCall) (*authz.Decision, error) {
+	if c.beyond > 0 && c.words != nil {
+		c.told = authz.Decision{Outcome: authz.RateLimited, App: c.words, ID: authz.NewID(now), Worst: -1}
+		return &c.told, nil
+	}
 	worst, away, err := s.decideAll(ctx, now, c)
 	if err != nil || ctx.Err() != nil {
 		return nil, err

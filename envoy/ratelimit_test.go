@@ -243,7 +243,8 @@ func TestLimitErrorGivesBack(t *testing.T) {
 	}
 }
 
-// C027, over the wire: nothing above the bounds is counted.
+// C027, C156, over the wire: of more descriptors than there may be none is counted, and
+// the request is refused.
 func TestLimitBounds(t *testing.T) {
 	d := always(authz.Allowed)
 	_, conn := start(t, envoy.Options{Decider: d})
@@ -258,14 +259,20 @@ func TestLimitBounds(t *testing.T) {
 	}
 	before := len(d.requests())
 	in.Descriptors = append(in.Descriptors, descriptor("tenant", "a"))
-	if _, err := client.ShouldRateLimit(t.Context(), in); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("%v", err)
-	}
-	if _, err := client.ShouldRateLimit(t.Context(), limitRequest("edge", 0, descriptor("tenant", strings.Repeat("x", 1<<20)))); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("%v", err)
+	r, err = client.ShouldRateLimit(t.Context(), in)
+	if err != nil || r.GetOverallCode() != ratelimitv3.RateLimitResponse_OVER_LIMIT || len(r.GetStatuses()) != envoy.MaxDescriptors+1 {
+		t.Errorf("one more than the bound: %s, %d statuses, %v", r.GetOverallCode(), len(r.GetStatuses()), err)
 	}
 	if n := len(d.requests()); n != before {
 		t.Errorf("counted %d beyond the bounds", n-before)
+	}
+	// What is long is decided like anything else (case C156).
+	long := strings.Repeat("x", 1<<20)
+	if _, err := client.ShouldRateLimit(t.Context(), limitRequest("edge", 0, descriptor("tenant", long))); err != nil {
+		t.Errorf("%v", err)
+	}
+	if all := d.requests(); all[len(all)-1].Tenant != long {
+		t.Error("a long name is cut")
 	}
 }
 

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -10,9 +11,18 @@ import (
 
 // assign finds out who answers each descriptor of a domain with an app bound to it,
 // rules of its own, both or neither. An error says what is wrong with the request;
-// nothing was settled or counted then.
+// nothing was settled or counted then. What a caller may have sent is never an error: it
+// would void all limits of the request where the filter fails open.
 func (c *limitCall) assign(app *plan.App, domain *plan.Domain) error {
-	c.bound = app != nil
+	c.bound, c.words = app != nil, app
+	if domain != nil {
+		c.words = domain.App
+	}
+	if c.beyond > 0 && c.words != nil {
+		c.misread = uint64(c.beyond) //nolint:gosec // never below 0
+		c.unread = &wireError{"descriptors", "more than 1000; all are refused"}
+		return nil
+	}
 	for i := range c.items {
 		var err error
 		switch d := &c.items[i]; {
@@ -81,12 +91,22 @@ func (c *limitCall) toRules(i int, app *plan.App, domain *plan.Domain) error {
 	if d.own {
 		ask.Hits = d.hits
 	}
+	var wrong error
+	if d.cut {
+		wrong = &wireError{fmt.Sprintf("descriptors[%d].entries", i), "more than 64, or more than 64 KiB in a key or value"}
+	}
 	if d.over.given && domain != nil && domain.Settings.Overrides {
-		var err error
-		if ask.Override, err = d.over.limit(i); err != nil {
-			return err
+		over, err := d.over.limit(i)
+		if ask.HasOverride = err == nil; ask.HasOverride {
+			ask.Override = over
+		} else {
+			wrong = err
 		}
-		ask.HasOverride = true
+	}
+	if wrong != nil && domain != nil {
+		ask.Unreadable = !ask.HasOverride
+		c.unread = cmp.Or(c.unread, wrong)
+		c.misread++
 	}
 	d.to, d.at = toRules, len(c.asks)
 	c.asks = append(c.asks, ask)

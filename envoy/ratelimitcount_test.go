@@ -3,14 +3,17 @@ package envoy_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	ratelimitcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/rs/zerolog"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -254,36 +257,77 @@ func TestCounted_P14_S31_C051_Overrides(t *testing.T) {
 	}
 }
 
-// A unit that is none crashes envoyproxy/ratelimit, and Envoy does send it.
-func TestCounted_P14_C051_WrongOverrides(t *testing.T) {
+// A unit that is none crashes envoyproxy/ratelimit, and Envoy does send it (C156). The
+// rule holds then; without one the descriptor is over the limit. It is counted, logged
+// once a minute, and never an error, which would let the request through.
+func TestCounted_C156_WhatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	ignoring := "mete: {overrides: ignore}\n"
-	for _, tt := range []struct {
-		settings   string
-		unit       typev3.RateLimitUnit
-		multiplier uint32
-		says       string
-	}{
-		{"", typev3.RateLimitUnit_UNKNOWN, 0, "descriptors[1].limit.unit: 0 is no unit"},
-		{"", 8, 0, "descriptors[1].limit.unit: 8 is no unit"},
-		{"", -1, 0, "descriptors[1].limit.unit: -1 is no unit"},
-		{"", typev3.RateLimitUnit_YEAR, 101, "descriptors[1].limit.unit_multiplier: 101 makes too long a window"},
-		{"", typev3.RateLimitUnit_MINUTE, math.MaxUint32, "descriptors[1].limit.unit_multiplier: 4294967295 makes"},
-		{ignoring, typev3.RateLimitUnit_UNKNOWN, 0, ""},
-		{"none", typev3.RateLimitUnit_UNKNOWN, 0, ""},
-	} {
-		d := &script{unbound: true}
-		if tt.settings != "none" {
-			d = &tallying(t, edgeRules+tt.settings, nil).script
+	var many []string
+	for i := range envoy.MaxEntries + 1 {
+		many = append(many, fmt.Sprint("k", i), "v")
+	}
+	wrong := func(unit typev3.RateLimitUnit, multiplier uint32) func(string) *ratelimitcommonv3.RateLimitDescriptor {
+		return func(key string) *ratelimitcommonv3.RateLimitDescriptor {
+			return overriding(descriptor(key, "2"), 5, unit, multiplier)
 		}
+	}
+	for _, tt := range []struct {
+		says   string
+		make   func(key string) *ratelimitcommonv3.RateLimitDescriptor
+		logged string
+		byRule string // the answer where the key has a rule
+	}{
+		{"unit UNKNOWN", wrong(typev3.RateLimitUnit_UNKNOWN, 0), "descriptors[1].limit.unit: 0 is no unit", "OK OK OK"},
+		{"unit 9", wrong(9, 0), "descriptors[1].limit.unit: 9 is no unit", "OK OK OK"},
+		{"unit -1", wrong(-1, 0), "descriptors[1].limit.unit: -1 is no unit", "OK OK OK"},
+		{"101 years", wrong(typev3.RateLimitUnit_YEAR, 101), "descriptors[1].limit.unit_multiplier: 101 makes too long a window", "OK OK OK"},
+		{"too many minutes", wrong(typev3.RateLimitUnit_MINUTE, math.MaxUint32), "unit_multiplier: 4294967295 makes", "OK OK OK"},
+		{"a long value", func(key string) *ratelimitcommonv3.RateLimitDescriptor {
+			return descriptor(key, strings.Repeat("x", envoy.MaxText+1))
+		}, "descriptors[1].entries: more than 64", "OK OK OK"},
+		{
+			"many entries", func(key string) *ratelimitcommonv3.RateLimitDescriptor { return descriptor(append(many, key, "2")...) },
+			"descriptors[1].entries: more than 64", "OVER_LIMIT OK OVER_LIMIT",
+		},
+	} {
+		t.Run(tt.says, func(t *testing.T) {
+			t.Parallel()
+			var log strings.Builder
+			c := tallying(t, edgeRules, nil)
+			s, conn := start(t, envoy.Options{Decider: &c.script, Log: zerolog.New(&log)})
+			ask := func(key string) string {
+				r, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), limitRequest("edge", 0, descriptor("ip", "1"), tt.make(key)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return codesOf(r)
+			}
+			if got := ask("ip"); got != tt.byRule {
+				t.Errorf("with a rule: %s, want %s", got, tt.byRule)
+			}
+			if got := ask("unconfigured"); got != "OVER_LIMIT OK OVER_LIMIT" {
+				t.Errorf("without a rule: %s", got)
+			}
+			if st := s.Stats(); st.UnreadableDescriptors != 2 || st.Malformed != 0 {
+				t.Errorf("%+v", st)
+			}
+			if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), tt.logged) || strings.Contains(log.String(), "xxx") {
+				t.Errorf("logged %s, want one line with %q", log.String(), tt.logged)
+			}
+		})
+	}
+}
+
+// Where overrides are ignored, and where nothing limits the domain, a wrong one changes
+// nothing.
+func TestCounted_C156_WrongWhereItIsIgnored(t *testing.T) {
+	t.Parallel()
+	for _, d := range []*script{&tallying(t, edgeRules+"mete: {overrides: ignore}\n", nil).script, {unbound: true}} {
 		s, conn := start(t, envoy.Options{Decider: d})
 		r, err := ratelimitv3.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(),
-			limitRequest("edge", 0, descriptor("ip", "1"), overriding(descriptor("ip", "2"), 5, tt.unit, tt.multiplier)))
-		switch {
-		case tt.says == "" && (err != nil || codesOf(r) != "OK OK OK"):
-			t.Errorf("%q: %v, %v", tt.settings, r, err)
-		case tt.says != "" && (status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), tt.says) || s.Stats().Malformed != 1):
-			t.Errorf("got %v, want %s", err, tt.says)
+			limitRequest("edge", 0, descriptor("ip", "1"), overriding(descriptor("none", "2"), 5, typev3.RateLimitUnit_UNKNOWN, 0)))
+		if err != nil || codesOf(r) != "OK OK OK" || s.Stats().UnreadableDescriptors != 0 {
+			t.Errorf("%v, %v", r, err)
 		}
 	}
 }

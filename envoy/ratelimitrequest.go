@@ -25,13 +25,17 @@ type limitCall struct {
 	data    mem.Buffer
 	err     error
 
-	bound bool // an app is bound to the domain
+	bound bool      // an app is bound to the domain
+	words *plan.App // that words the answers of the domain; nil: nothing limits it
 
 	apps  []int              // the items that the app decides
 	decs  []authz.Decision   // one for each of apps, as far as decided
 	units []authz.UnitAmount // what the app's items say that they reserve
 
 	unreadable uint64 // of the app's items, those whose units nobody can read
+	beyond     int    // how many descriptors there were above the bound
+	misread    uint64 // of the items of rules, those that cannot be read in full
+	unread     error  // what is wrong with the first descriptor that cannot be read in full
 
 	req   authz.Request         // of the item that is being decided
 	asks  []authz.DescriptorAsk // what the domain's own rules are to count
@@ -68,6 +72,8 @@ type descriptor struct {
 
 	to destination
 	at int // in decs or asks
+
+	cut bool // it says more than is read
 }
 
 // A destination is who answers a descriptor.
@@ -82,7 +88,7 @@ const (
 
 func (c *limitCall) read(data mem.Buffer) {
 	c.data = data
-	c.hits, c.unreadable = 0, 0
+	c.hits, c.unreadable, c.misread, c.beyond, c.unread = 0, 0, 0, 0, nil
 	c.err = c.message(data.ReadOnlyData())
 	if c.err == nil {
 		c.err = c.complete()
@@ -116,7 +122,7 @@ func (c *limitCall) release() {
 		c.told.Reset()
 	}
 	c.req = authz.Request{}
-	c.domain, c.err = "", nil
+	c.domain, c.err, c.words = "", nil, nil
 	c.answer.release()
 	if c.data != nil {
 		c.data.Free()
@@ -164,17 +170,14 @@ func bounded(s *scanner, name string) string {
 
 func (c *limitCall) descriptor(b []byte) error {
 	if len(c.items) == maxDescriptors {
-		return &wireError{"descriptors", "more than 1000"}
+		c.beyond++
+		return nil
 	}
 	d := descriptor{from: len(c.entries)}
 	s := scan("descriptors", b)
 	for s.next() {
 		switch s.num {
 		case 1:
-			if len(c.entries)-d.from == maxEntries {
-				s.fail("entries", "more than 64 in one descriptor")
-				break
-			}
 			s.try(c.entry(&d, s.bytes("entries")))
 		case 2:
 			s.try(d.over.read(s.bytes("limit")))
@@ -204,20 +207,26 @@ func wrapped(path string, b []byte, n uint64) (uint64, error) {
 	return n, s.err
 }
 
-// entry reads an entry of d, whose key and value are bytes that need not be UTF-8.
+// entry reads an entry of d, whose key and value are bytes that need not be UTF-8. What
+// mete knows the meaning of is noted in full; rules see no more than the bounds.
 func (c *limitCall) entry(d *descriptor, b []byte) error {
 	var key, value string
 	s := scan("descriptors.entries", b)
 	for s.next() {
 		switch s.num {
 		case 1:
-			key = bounded(&s, "key")
+			key = s.text("key")
 		case 2:
-			value = bounded(&s, "value")
+			value = s.text("value")
 		}
 	}
-	c.entries = append(c.entries, plan.DescriptorEntry{Key: key, Value: value})
 	d.note(key, value)
+	if len(c.entries)-d.from == maxEntries {
+		d.cut = true
+		return s.err
+	}
+	d.cut = d.cut || len(key) > maxText || len(value) > maxText
+	c.entries = append(c.entries, plan.DescriptorEntry{Key: key[:min(len(key), maxText)], Value: value[:min(len(value), maxText)]})
 	return s.err
 }
 

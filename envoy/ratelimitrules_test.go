@@ -77,6 +77,10 @@ func (c *tally) tally(_ context.Context, asks []authz.DescriptorAsk, onlyLook bo
 		case m != nil && m.Limit != nil:
 			limit, item.Named = m.Limit, m.Rule.Limit.Name != ""
 		}
+		if limit == nil && m == nil && ask.Unreadable {
+			item.Over, item.State.Reset = true, -1
+			n.Outcome, n.Worst = authz.RateLimited, i
+		}
 		if limit == nil {
 			n.Items = append(n.Items, item)
 			continue

@@ -30,6 +30,11 @@ func (c *limitCall) eachStatus(b []byte, now time.Time, refused bool, s *Server)
 		}
 		b = shut(b, m)
 	}
+	for range c.beyond {
+		var m int
+		b, m = open(b, 2)
+		b = shut(putCode(b, refused), m)
+	}
 	return b
 }
 

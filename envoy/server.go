@@ -92,7 +92,8 @@ type Server struct {
 	pk        func(node string) [9]byte
 	health    *health.Server
 
-	unknown       unknownHosts
+	unknown       seldom // requests that no app is for
+	unread        seldom // rate limit descriptors that cannot be read in full
 	unknownStatus int
 
 	counters counters

@@ -24,6 +24,8 @@ type counters struct {
 	unnumbered          atomic.Uint64
 	unreserved          atomic.Uint64
 	unreadableUnits     atomic.Uint64
+
+	unreadableDescriptors atomic.Uint64
 }
 
 // Stats are counts since the start.
@@ -55,6 +57,10 @@ type Stats struct {
 	// UnreadableUnits are rate limit descriptors of an app with an entry "units" that says
 	// no number, or names no unit of the app. They are decided as if it were not there.
 	UnreadableUnits uint64
+	// UnreadableDescriptors are rate limit descriptors with a limit of Envoy's that is none,
+	// with more than 64 entries or 64 KiB in a key or value, or beyond the first 1,000 of a
+	// request. Their rules decide; what has no rule is over the limit (case C156).
+	UnreadableDescriptors uint64
 }
 
 // Stats returns the counts. They are read one by one while calls go on.
@@ -72,7 +78,7 @@ func (s *Server) Stats() Stats {
 		Unnumbered:  s.counters.unnumbered.Load(),
 		Unreserved:  s.counters.unreserved.Load(),
 
-		UnreadableUnits: s.counters.unreadableUnits.Load(),
+		UnreadableUnits: s.counters.unreadableUnits.Load(), UnreadableDescriptors: s.counters.unreadableDescriptors.Load(),
 	}
 }
 

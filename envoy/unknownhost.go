@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -20,30 +19,18 @@ func IsRefusal(status int) bool {
 	return named && status >= 400 && status < 600
 }
 
-// unknownHostEvery is how often requests for hosts without an app are logged at most.
-const unknownHostEvery = time.Minute
-
 // maxLoggedHost is how much of a host is logged: as long as a host can be.
 const maxLoggedHost = 253
 
-// unknownHosts logs requests that no app is for. Their senders choose the host, so
-// that there is one line a minute, with one host of many.
-type unknownHosts struct {
-	next     atomic.Int64 // no line before, in nanoseconds from 1970
-	requests atomic.Int64 // since the last line
-}
-
 // logUnknownHost counts a request that was answered with NoApp at now, and logs it if
-// no other was logged within the last minute.
+// no other was logged within the last minute: one host of many.
 func (s *Server) logUnknownHost(now time.Time, req *authz.Request, why string) {
-	u := &s.unknown
-	u.requests.Add(1)
-	next, at := u.next.Load(), now.UnixNano()
-	if at < next || !u.next.CompareAndSwap(next, at+int64(unknownHostEvery)) {
+	seen, log := s.unknown.add(now, 1)
+	if !log {
 		return
 	}
 	s.log.Warn().Str("host", req.Host[:min(len(req.Host), maxLoggedHost)]).Str("problem", why).
-		Int64("requests", u.requests.Swap(0)).Int("status", s.unknownStatus).
+		Int64("requests", seen).Int("status", s.unknownStatus).
 		Msg(`requests were refused because no App is for them; list the host in envoy.hosts of an App, or "*" in one for all other hosts`)
 }
 

@@ -24,7 +24,7 @@ type ratelimitReadings struct {
 type ratelimitCollector struct {
 	read func() ratelimitReadings
 
-	requests, unreadable                                           *prometheus.Desc
+	requests, unreadable, unreadAsks                               *prometheus.Desc
 	hits, within, near, over, shadow, series, overflow, conditions *prometheus.Desc
 }
 
@@ -36,6 +36,7 @@ func newRatelimitCollector(read func() ratelimitReadings) *ratelimitCollector {
 		read:       read,
 		requests:   desc("requests_total", "Requests that the rules of a rate limit domain were asked about. unknown_domain: no document has that domain, so that nothing was limited.", "outcome"),
 		unreadable: desc("unreadable_units_total", "Descriptors for an app with an entry units that is no number and names no unit of the app; it was left out."),
+		unreadAsks: desc("unreadable_descriptors_total", "Descriptors with a limit of Envoy's that is none, or with more than is read; their rule decided, and what has no rule was refused."),
 		hits:       desc("hits_total", "Hits of a rate limit rule.", "domain", "rule"),
 		within:     desc("within_limit_total", "Hits that the rule had room for, those of requests that another rule refused included.", "domain", "rule"),
 		near:       desc("near_limit_total", "Hits within the limit and above 80 % of it.", "domain", "rule"),
@@ -49,7 +50,7 @@ func newRatelimitCollector(read func() ratelimitReadings) *ratelimitCollector {
 
 // Describe implements [prometheus.Collector].
 func (c *ratelimitCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.requests, c.unreadable, c.hits, c.within, c.near, c.over, c.shadow, c.series, c.overflow, c.conditions} {
+	for _, d := range []*prometheus.Desc{c.requests, c.unreadable, c.unreadAsks, c.hits, c.within, c.near, c.over, c.shadow, c.series, c.overflow, c.conditions} {
 		ch <- d
 	}
 }
@@ -84,7 +85,8 @@ func (c *ratelimitCollector) collectRequests(s sink, r *envoy.Stats) {
 	for label, n := range sums {
 		s.counter(c.requests, int64(n), label) //nolint:gosec // no process lives that long
 	}
-	s.counter(c.unreadable, int64(r.UnreadableUnits)) //nolint:gosec // no process lives that long
+	s.counter(c.unreadable, int64(r.UnreadableUnits))       //nolint:gosec // no process lives that long
+	s.counter(c.unreadAsks, int64(r.UnreadableDescriptors)) //nolint:gosec // no process lives that long
 }
 
 // withoutAmounts puts the limits that Envoy has sent along together with the written ones

@@ -21,7 +21,7 @@ func TestMetrics_P1_P6_P17_C126_TheScrapeHoldsTheRules(t *testing.T) {
 	t.Parallel()
 	m := newMetrics()
 	m.registry.MustRegister(newRatelimitCollector(func() ratelimitReadings {
-		asked := envoy.Stats{UnreadableUnits: 3}
+		asked := envoy.Stats{UnreadableUnits: 3, UnreadableDescriptors: 5}
 		for o := range asked.Counted {
 			asked.Counted[o] = 1 << o
 		}
@@ -51,6 +51,7 @@ func TestMetrics_P1_P6_P17_C126_TheScrapeHoldsTheRules(t *testing.T) {
 		fmt.Sprintf(`mete_ratelimit_requests_total{outcome="unavailable_deny"} %d`, 1<<authz.Unavailable),
 		fmt.Sprintf(`mete_ratelimit_requests_total{outcome="error"} %d`, 1<<authz.Undecided+1<<authz.NotReady+1<<authz.Exempt+1<<authz.Grace+1<<authz.CountedOver),
 		"mete_ratelimit_unreadable_units_total 3",
+		"mete_ratelimit_unreadable_descriptors_total 5",
 		"mete_ratelimit_series 3", "mete_ratelimit_series_overflow_total 7", `mete_ratelimit_condition_errors_total{domain="edge"} 4`,
 	} {
 		if !strings.Contains(body, want+"\n") {

@@ -219,10 +219,18 @@ func overridden() []*rule {
 // There the process ends (as metadata with the unit UNKNOWN make Envoy send it). Only where overrides count it is an error here.
 func overrideOfNoUnit(t *testing.T) {
 	s, ignoring := newSides(t, "", overridden()...), newSides(t, "{overrides: ignore}", overridden()...)
-	for _, unit := range []int32{0, 8, 99} {
+	for i, unit := range []int32{0, 8, 99} {
 		w := one("org", "a").with(5, "none").wire()
 		w.Descriptors[0].Limit.Unit = typev3.RateLimitUnit(unit)
-		s.errs(w, codes.InvalidArgument)
+		out, err := s.here.client.ShouldRateLimit(t.Context(), w)
+		if err != nil || out.GetOverallCode() != rls.RateLimitResponse_OK || out.GetStatuses()[0].GetLimitRemaining() != uint32(2-i) { //nolint:gosec // small
+			t.Errorf("unit %d with a rule: %v, %v", unit, out, err)
+		}
+		w.Descriptors[0].Entries[0].Key = "unconfigured"
+		if out, err := s.here.client.ShouldRateLimit(t.Context(), w); err != nil || out.GetOverallCode() != rls.RateLimitResponse_OVER_LIMIT {
+			t.Errorf("unit %d without a rule: %v, %v", unit, out, err)
+		}
+		w.Descriptors[0].Entries[0].Key = "org"
 		if _, err := ignoring.here.client.ShouldRateLimit(t.Context(), w); err != nil {
 			t.Errorf("unit %d, overrides ignored: %v", unit, err)
 		}

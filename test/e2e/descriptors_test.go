@@ -193,6 +193,22 @@ descriptors:
 	g.want(t, 1, http.StatusTooManyRequests, "/", "X-Org: a")
 }
 
+// C156: a limit that Envoy sends along and that is none: the rule holds, though the filter
+// fails open, and what has no rule is refused.
+func TestDescriptors_C156_OverrideThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	none := func(key string) string {
+		return "- {limit: {dynamic_metadata: {metadata_key: {key: limits, path: [{key: none}]}}}, actions: [{request_headers: {header_name: x-org, descriptor_key: " + key + "}}]}"
+	}
+	g := newGatewayBehind(t, shared(t), setMetadata("limits", `{none: {requests_per_unit: 1000, unit: UNKNOWN}}`), `domain: DOMAIN
+descriptors:
+  - {key: org, rate_limit: {unit: minute, requests_per_unit: 3}}`,
+		[]string{"failure_mode_deny: false"}, perRoute("/free", none("unconfigured")), perRoute("/", none("org")))
+	g.want(t, 3, http.StatusOK, "/", "X-Org: a")
+	g.want(t, 7, http.StatusTooManyRequests, "/", "X-Org: a")
+	g.want(t, 1, http.StatusTooManyRequests, "/free", "X-Org: a")
+}
+
 // A descriptor without entries, which Envoy sends where skip_if_absent finds nothing, is
 // answered and limits nothing; its neighbours are.
 func TestDescriptors_C014_Empty(t *testing.T) {

@@ -117,11 +117,28 @@ func perRoute(prefix string, limits ...string) string {
 // given DOMAIN stands for the domain of the test.
 func newGateway(t *testing.T, w *world, document string, filter []string, routes ...string) *gateway {
 	t.Helper()
+	return newGatewayBehind(t, w, "", document, filter, routes...)
+}
+
+// setMetadata is a filter that writes dynamic metadata.
+func setMetadata(namespace, value string) string {
+	return strings.Join([]string{
+		"- name: envoy.filters.http.set_metadata",
+		"  typed_config:",
+		`    "@type": type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config`,
+		"    metadata: [{metadata_namespace: " + namespace + ", value: " + value + "}]",
+		"",
+	}, "\n")
+}
+
+// newGatewayBehind is newGateway with another filter before the one that asks mete.
+func newGatewayBehind(t *testing.T, w *world, before, document string, filter []string, routes ...string) *gateway {
+	t.Helper()
 	g := &gateway{world: w, domain: fmt.Sprintf("%.60s-%d", strings.ToLower(t.Name()), apps.Add(1))}
 	g.edit(t, document)
 	g.config = strings.ReplaceAll(strings.NewReplacer(
 		"ROUTES", strings.Join(indented(strings.Repeat(" ", 24), strings.Split(strings.Join(routes, "\n"), "\n")), "\n"),
-		"FILTER", strings.Join(indented(strings.Repeat(" ", 18), strings.Split(rateLimitFilter("DOMAIN", filter...), "\n")), "\n"),
+		"FILTER", strings.Join(indented(strings.Repeat(" ", 18), strings.Split(before+rateLimitFilter("DOMAIN", filter...), "\n")), "\n"),
 		"INTERNAL\n", "\n").Replace(descriptorsConfig), "DOMAIN", g.domain)
 	g.listener = g.start(t, g.config)
 	return g
