@@ -32,6 +32,11 @@ type Config struct {
 	// Used is told what quotas are charged and given back, in the order in which it
 	// happens to each request. Its argument ends with the call. May be nil.
 	Used func(*Use)
+	// Room returns where a page of numbers is remembered beyond the end of this process,
+	// with none settled; nil: there is no room now. It does no I/O. Nil: nothing is.
+	Room func(PageName) *Page
+	// Before are the pages that earlier processes have left where Room finds room.
+	Before []*Page
 }
 
 // A Decider decides requests. It is safe for concurrent use.
@@ -74,6 +79,8 @@ func New(cfg Config) *Decider {
 		active: newActive(cfg.Keeper, cfg.MaxTenants), counters: newActive(cfg.Keeper, cfg.MaxCounters), stats: newStats(cfg.MaxRuleSeries),
 		process: cfg.Process, told: cfg.Used,
 	}
+	d.numbers.process, d.numbers.room, d.heirs.room = cfg.Process, cfg.Room, cfg.Room
+	d.heirs.restoreAll(cfg.Before)
 	d.current.Store(&current{replicas: 1})
 	return d
 }

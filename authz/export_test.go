@@ -66,3 +66,8 @@ const (
 	PageNumbers = pageNumbers
 	MaxPages    = maxPages
 )
+
+// SetRoom makes n those of a process that are remembered where room says.
+func (n *Numbers) SetRoom(process uint64, room func(PageName) *Page) {
+	n.process, n.room = process, room
+}

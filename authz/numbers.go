@@ -18,12 +18,17 @@ const (
 // numbers tell which reservations of one process are settled, a bit for each. They
 // are safe for concurrent use.
 type numbers struct {
-	last atomic.Uint64 // number that was taken
+	process uint64
+	gone    bool                 // the process is; it takes none any more
+	room    func(PageName) *Page // what outlives this process; nil: nothing does
+	last    atomic.Uint64        // number that was taken
+	current atomic.Pointer[Page] // of last; nil: it is not remembered
 
 	mu      sync.Mutex
 	pages   map[uint64]*numberPage // by number / pageNumbers; the first is page 0
 	floor   uint64                 // page below which nothing is known any more
 	top     uint64                 // highest page that was seen
+	before  int64                  // that a process before this one has taken
 	settled int64
 	missing int64 // of pages that were given up
 }
@@ -32,6 +37,7 @@ type numberPage struct {
 	began time.Time
 	set   int
 	bits  []uint64 // nil: none is set, or all are
+	kept  *Page    // nil: there is no room for it
 }
 
 // take returns the next number. The first is 1.
@@ -39,8 +45,11 @@ func (n *numbers) take(now time.Time) uint64 {
 	number := n.last.Add(1)
 	if number%pageNumbers == 0 || number == 1 {
 		n.mu.Lock()
-		defer n.mu.Unlock()
 		n.turn(number/pageNumbers, now)
+		n.mu.Unlock()
+	}
+	if p := n.current.Load(); p != nil {
+		p.Taken.Add(1)
 	}
 	return number
 }
@@ -52,10 +61,16 @@ func (n *numbers) turn(page uint64, now time.Time) {
 		n.pages = make(map[uint64]*numberPage)
 		n.floor = page - min(page, maxPages/2) // of another process, what came before is as good as unknown
 	}
-	if n.pages[page] == nil {
-		n.pages[page] = &numberPage{began: now}
-	}
 	n.top = max(n.top, page)
+	if n.pages[page] == nil {
+		p := &numberPage{began: now}
+		n.pages[page] = p
+		n.keep(p, page)
+		n.current.Store(p.kept)
+		if p.kept != nil {
+			p.kept.Taken.Store(0) // take counts this one
+		}
+	}
 	for n.floor < n.top {
 		next := n.pages[n.floor+1]
 		old := next != nil && now.Sub(next.began) > openFor // all of the page is older
@@ -73,11 +88,21 @@ func (n *numbers) giveUp(page uint64) {
 	if page == 0 {
 		of-- // there is no number 0
 	}
-	set := 0
-	if p := n.pages[page]; p != nil {
-		set = p.set
+	p := n.pages[page]
+	set := int64(0)
+	if p != nil {
+		set = int64(p.set)
 	}
-	n.missing += of - int64(set)
+	if n.gone { // not all of it was taken
+		of = set
+		if p != nil && p.kept != nil {
+			of = max(set, p.kept.Taken.Load())
+		}
+	}
+	n.missing += of - set
+	if p != nil && p.kept != nil {
+		p.kept.Free()
+	}
 	delete(n.pages, page)
 }
 
@@ -100,8 +125,9 @@ func (n *numbers) settle(number uint64, now time.Time) Settled {
 	if p.set == of {
 		return SettledBefore
 	}
+	n.keep(p, page)
 	if p.bits == nil {
-		p.bits = make([]uint64, pageWords)
+		p.bits = p.memory()
 	}
 	at := number % pageNumbers
 	if p.bits[at/64]&(1<<(at%64)) != 0 {
@@ -115,10 +141,18 @@ func (n *numbers) settle(number uint64, now time.Time) Settled {
 	return 0
 }
 
+// memory returns where p's bits are: none is set.
+func (p *numberPage) memory() []uint64 {
+	if p.kept != nil {
+		return p.kept.Settled
+	}
+	return make([]uint64, pageWords)
+}
+
 // open returns how many numbers were taken and are not settled, and how many of all
 // never will be.
 func (n *numbers) open() (unsettled, missing int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return int64(n.last.Load()) - n.settled - n.missing, n.missing //nolint:gosec // nobody counts so far
+	return int64(n.last.Load()) + n.before - n.settled - n.missing, n.missing //nolint:gosec // nobody counts so far
 }

@@ -101,6 +101,8 @@ func (o *openReservation) add(c *Charged) {
 
 // heirs are the numbers of processes that are gone, whose reservations are settled here.
 type heirs struct {
+	room func(PageName) *Page // as of numbers
+
 	mu  sync.Mutex
 	all map[uint64]*numbers
 	use []uint64 // the least lately used first
@@ -108,6 +110,19 @@ type heirs struct {
 
 // maxHeirs is how many gone processes are remembered: 8 KiB and more each.
 const maxHeirs = 256
+
+// drop forgets the least lately used. The caller holds the lock.
+func (h *heirs) drop() {
+	n := h.all[h.use[0]]
+	delete(h.all, h.use[0])
+	h.use = slices.Delete(h.use, 0, 1)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for index := range n.pages {
+		n.giveUp(index)
+	}
+	n.floor = n.top + 1 // somebody may just be about to settle one
+}
 
 func (h *heirs) of(process uint64) *numbers {
 	h.mu.Lock()
@@ -122,10 +137,9 @@ func (h *heirs) of(process uint64) *numbers {
 		h.all = make(map[uint64]*numbers)
 	}
 	if len(h.use) == maxHeirs {
-		delete(h.all, h.use[0])
-		h.use = slices.Delete(h.use, 0, 1)
+		h.drop()
 	}
-	n := new(numbers)
+	n := &numbers{process: process, gone: true, room: h.room}
 	h.all[process], h.use = n, append(h.use, process)
 	return n
 }

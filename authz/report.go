@@ -60,6 +60,7 @@ func (d *Decider) Report(_ context.Context, now time.Time, id ID, units map[stri
 			return nil, fmt.Errorf("%w: %d %s", ErrReported, before, unit)
 		}
 	}
+	d.numbers.reported(o.r.Number)
 	for unit, n := range units {
 		if _, told := o.reported[unit]; told {
 			continue
@@ -104,6 +105,7 @@ func (d *Decider) extended(now time.Time, o *openReservation, units map[string]i
 		return nil, err
 	}
 	o.extended = true
+	d.numbers.reported(o.r.Number)
 	for i := range dec.charges {
 		c := dec.charges[i].charged()
 		o.add(&c)

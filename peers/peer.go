@@ -107,8 +107,7 @@ func (p *peer) turn(ctx context.Context) {
 	case unknown:
 		p.queue.doubt(len(p.batch))
 	case misdirected:
-		// Whatever became of earlier tries, nobody is left who would know a repeat.
-		p.r.stats.doubtful.Add(uint64(p.queue.dropTried())) //nolint:gosec // a count
+		p.dropDoubtful()
 	case unsent:
 	}
 	clear(p.batch)
@@ -174,12 +173,26 @@ func (p *peer) pause(ctx context.Context) {
 // owner does not return p any more. A repeat does nothing.
 func (p *peer) leave() {
 	p.queue.close()
-	p.r.stats.doubtful.Add(uint64(p.queue.dropTried())) //nolint:gosec // a count
+	p.dropDoubtful()
 	for _, e := range p.queue.takeUntried() {
 		p.r.reroute(e)
 	}
 	p.line.close()
 	p.left.Store(true)
+}
+
+// dropDoubtful drops what was tried: whatever became of it, there may be no process that
+// would know a repeat. Where one is known to remember what p has settled, it gets them.
+func (p *peer) dropDoubtful() {
+	tried := p.queue.takeTried()
+	if process, ok := p.r.successor(p.process); !ok || process == p.process {
+		p.r.stats.doubtful.Add(uint64(len(tried)))
+		return
+	}
+	for _, e := range tried {
+		e.tried = false // there
+		p.r.reroute(e)
+	}
 }
 
 // An outcome is how a try ended.

@@ -299,3 +299,66 @@ func TestSettle_C135_WhatHasNoRoomIsDroppedAndCounted(t *testing.T) {
 		})
 	}
 }
+
+// Where a live process remembers what one before it has settled, all that is about that one
+// goes there: repeats, and what was sent to it with an outcome that is not known.
+func TestSetSuccessors_C134_WhoRemembersTakesThePlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, b, c := w.start(1), w.start(2), w.start(3)
+		know([]*replica{a, b, c}, a, b, c)
+		b.lose.Store(1 << 40)
+		a.hear(number{2, 1}, 7)
+		a.hear(number{2, 2}, 7)
+		synctest.Wait() // settled, and the answers lost
+		a.hear(number{2, 3}, 8)
+		b.cut(w)
+		next := w.make(21) // with b's memory
+		next.desk.seen, next.address = b.desk.seen, b.address
+		next.listen(w)
+		w.run(next)
+		all := []*replica{a, c, next}
+		for _, r := range all {
+			r.SetSuccessors(map[uint64]uint64{2: 21})
+		}
+		know(all, a, b, c, next) // the presence of b stays for a while
+		time.Sleep(5 * time.Second)
+		w.ledger.mustBe(t, number{2, 1}, 2, 7)
+		w.ledger.mustBe(t, number{2, 2}, 2, 7)
+		w.ledger.mustBe(t, number{2, 3}, 21, 8)
+		for i, r := range all {
+			for n := range uint64(3) {
+				r.hear(number{2, n + 1}, 9)
+			}
+			r.hear(number{2, uint64(i) + 4}, 6)
+			time.Sleep(5 * time.Second)
+			w.ledger.mustBe(t, number{2, uint64(i) + 4}, 21, 6)
+		}
+		w.ledger.mustBe(t, number{2, 1}, 2, 7)
+		w.ledger.mustBe(t, number{2, 3}, 21, 8)
+		if s := a.Stats(); s.Doubtful != 0 || s.Queued != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// When who remembers is gone, too, its place is taken as that of the first one.
+func TestSetSuccessors_C134_OneThatIsGoneTakesNoPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, b, c := w.start(1), w.start(2), w.start(3)
+		all := []*replica{a, b, c}
+		know(all, all...)
+		for process := range uint64(20) {
+			a.SetSuccessors(map[uint64]uint64{100 + process: 77})
+			a.hear(number{100 + process, 1}, 7)
+			b.hear(number{100 + process, 1}, 7)
+			synctest.Wait()
+			if got := w.ledger.of(number{100 + process, 1}); len(got) != 1 {
+				t.Errorf("settled %+v", got)
+			}
+		}
+	})
+}

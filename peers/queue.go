@@ -109,13 +109,14 @@ func (q *queue) doubt(n int) {
 	}
 }
 
-// dropTried removes the entries that were tried and returns how many they were.
-func (q *queue) dropTried() int {
+// takeTried removes and returns the entries that were tried.
+func (q *queue) takeTried() []entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := q.tried()
+	tried := slices.Clone(q.entries[:n])
 	q.remove(n)
-	return n
+	return tried
 }
 
 // takeUntried removes and returns the entries that were never sent.

@@ -56,8 +56,11 @@ type Config struct {
 // A Router settles here what this process decided and passes on what others did. It
 // is safe for concurrent use.
 type Router struct {
-	cfg     Config // with its defaults
-	view    atomic.Pointer[view]
+	cfg  Config // with its defaults
+	view atomic.Pointer[view]
+	// successors are those of SetSuccessors; nil: it was never called.
+	successors atomic.Pointer[map[uint64]uint64]
+
 	stopped atomic.Bool   // Run has ended: nothing is passed on any more
 	changed chan struct{} // SetPeers was called
 	pool    sync.Pool     // *work

@@ -29,12 +29,12 @@ type replicaService struct {
 // returns no error: after one nobody would know what became of the batch.
 func (s *replicaService) SettleBatch(_ context.Context, req *metev1.SettleBatchRequest) (*metev1.SettleBatchResponse, error) {
 	r := s.r
-	if req.GetProcess() != r.cfg.Process {
-		return nil, status.Errorf(codes.FailedPrecondition,
-			"settle a batch of process %s: this is process %s, which took its address; nothing was settled", name(req.GetProcess()), name(r.cfg.Process))
-	}
 	if r.cfg.Ready != nil && !r.cfg.Ready() {
 		return nil, status.Error(codes.Aborted, "settle a batch: this process has just begun and has no documents or no seal keys yet; nothing was settled, try again")
+	}
+	if req.GetProcess() != r.cfg.Process { // only once the others can know of this one, and what it remembers
+		return nil, status.Errorf(codes.FailedPrecondition,
+			"settle a batch of process %s: this is process %s, which took its address; nothing was settled", name(req.GetProcess()), name(r.cfg.Process))
 	}
 	now := r.cfg.Now()
 	results := make([]metev1.Settled, 0, len(req.GetSettlements()))

@@ -1,6 +1,9 @@
 package peers
 
-import "math/bits"
+import (
+	"maps"
+	"math/bits"
+)
 
 // A view is who is live beside this process. It is never changed.
 type view struct{ peers map[uint64]*peer }
@@ -47,14 +50,21 @@ func (r *Router) meet(p *peer) {
 	r.fresh = append(r.fresh, p)
 }
 
-// owner returns the peer that settles what a process decided: that process if it can be
-// reached, else the one that takes its place. Nil: this process does.
+// owner returns the peer that settles what a process decided: that process, or the one that
+// remembers what it has settled, if it can be reached, else the one that takes its place. Nil: this process does.
 func (r *Router) owner(decider uint64) *peer {
 	if decider == r.cfg.Process || r.stopped.Load() {
 		return nil
 	}
 	peers := r.view.Load().peers
-	if p := peers[decider]; p != nil && !p.away.Load() {
+	knows := decider
+	if process, ok := r.successor(decider); ok {
+		knows = process
+	}
+	if knows == r.cfg.Process {
+		return nil
+	}
+	if p := peers[knows]; p != nil && !p.away.Load() {
 		return p
 	}
 	var heir *peer
@@ -65,6 +75,21 @@ func (r *Router) owner(decider uint64) *peer {
 		}
 	}
 	return heir
+}
+
+// SetSuccessors tells of processes that are gone which live one remembers what each of them
+// has settled: it takes its place. It may be this one. successors is not kept.
+func (r *Router) SetSuccessors(successors map[uint64]uint64) {
+	kept := maps.Clone(successors)
+	r.successors.Store(&kept)
+}
+
+// successor returns the live process that remembers what another one has settled.
+func (r *Router) successor(of uint64) (process uint64, ok bool) {
+	if all := r.successors.Load(); all != nil {
+		process, ok = (*all)[of]
+	}
+	return process, ok
 }
 
 // weight is the claim that a process has to the place of a decider: the highest one of

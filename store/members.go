@@ -32,6 +32,9 @@ type Presence struct {
 	// Process names the process, 16 lower-case hex digits, the same in all its
 	// incarnations. Versions that settle nothing have none.
 	Process string `json:"process,omitempty"`
+	// Before are processes that are gone, written as Process, of which this one remembers
+	// what they have settled.
+	Before []string `json:"before,omitempty"`
 	// Clock is the replica's wall clock when it wrote this. It is shown and
 	// never compared with another clock to decide something.
 	Clock time.Time `json:"clock"`
@@ -55,6 +58,9 @@ type Members struct {
 	// OnPeers is called with what Peers returns when that changes, one call at a
 	// time; the map is the callee's.
 	OnPeers func(map[uint64]string)
+	// OnSuccessors is called with the live processes that remember what others before
+	// them have settled, by the numbers of those, when that changes, before OnPeers.
+	OnSuccessors func(map[uint64]uint64)
 
 	// PresenceTTL and LiableTTL replace 30 s and 30 min in tests; a key is kept
 	// alive at a third and a thirtieth of them.
@@ -71,6 +77,7 @@ type Members struct {
 	liable   map[string]bool
 	reported int
 	told     map[uint64]string // to OnPeers
+	after    map[uint64]uint64 // told to OnSuccessors
 }
 
 // NewMembers returns the membership of the replica called name.
@@ -327,12 +334,16 @@ func (m *Members) batch(b batch) error {
 	m.reported = n
 	lost := !m.liable[m.id]
 	peers, other := m.newPeers()
+	after, changed := m.newSuccessors()
 	m.mu.Unlock()
 	if lost {
 		m.poke()
 	}
 	if moved && m.OnLive != nil {
 		m.OnLive(n)
+	}
+	if changed && m.OnSuccessors != nil {
+		m.OnSuccessors(after)
 	}
 	if other && m.OnPeers != nil {
 		m.OnPeers(peers)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"maps"
+	"math"
 	"strconv"
 )
 
@@ -14,11 +15,15 @@ type present struct {
 // process returns the number that p's process is named by; false if it has none that
 // this version can read.
 func (p *Presence) process() (uint64, bool) {
+	return processNumber(p.Process)
+}
+
+func processNumber(name string) (uint64, bool) {
 	const digits = 16
-	if len(p.Process) != digits || !isLowerHex(p.Process) {
+	if len(name) != digits || !isLowerHex(name) {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(p.Process, 16, 64)
+	n, err := strconv.ParseUint(name, 16, 64)
 	return n, err == nil
 }
 
@@ -59,4 +64,31 @@ func (m *Members) newPeers() (peers map[uint64]string, other bool) {
 	}
 	m.told = maps.Clone(peers)
 	return peers, true
+}
+
+// newSuccessors returns who remembers what processes before it have settled, and whether
+// OnSuccessors does not know so yet. Of several the one that was put last does. This replica
+// does not wait for its own presence. The caller holds mu and calls OnSuccessors.
+func (m *Members) newSuccessors() (after map[uint64]uint64, other bool) {
+	after, put := map[uint64]uint64{}, map[uint64]int64{}
+	add := func(p *Presence, revision int64) {
+		process, named := p.process()
+		if !named || p.Address == "" {
+			return
+		}
+		for _, name := range p.Before {
+			if n, ok := processNumber(name); ok && n != process && revision > put[n] {
+				after[n], put[n] = process, revision
+			}
+		}
+	}
+	for _, p := range m.live {
+		add(&p.Presence, p.revision)
+	}
+	add(&m.Presence, math.MaxInt64)
+	if maps.Equal(after, m.after) {
+		return nil, false
+	}
+	m.after = maps.Clone(after)
+	return after, true
 }

@@ -187,3 +187,32 @@ func TestMembers_A26_PeersBeforeTheFirstRead(t *testing.T) {
 		t.Errorf("got %v", m.Peers())
 	}
 }
+
+// Replicas hear which live one remembers what processes before it have settled: of several
+// the latest, and themselves before anybody else does.
+func TestMembers_C134_Successors(t *testing.T) {
+	t.Parallel()
+	c := ownServer(t).Client()
+	const first, second = "00000000000000c1", "00000000000000c2"
+	m := store.NewMembers(store.ClusterOf(c), "a")
+	var mu sync.Mutex
+	var told map[uint64]uint64
+	m.OnSuccessors = func(after map[uint64]uint64) { mu.Lock(); defer mu.Unlock(); told = after }
+	m.Presence = store.Presence{Address: "10.0.0.1:9001", Process: processA, Before: []string{first, "x", processA}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { _ = m.Run(ctx) })
+	defer done.Wait()
+	defer cancel()
+	sees := func(what string, want map[uint64]uint64) {
+		t.Helper()
+		eventually(t, what, func() bool { mu.Lock(); defer mu.Unlock(); return maps.Equal(told, want) })
+	}
+	sees("itself", map[uint64]uint64{0xc1: numberA})
+	put(t, c, store.ReplicaKey("b"), `{"address":"10.0.0.2:9001","process":"`+processB+`","before":["`+first+`","`+second+`"]}`)
+	sees("another one", map[uint64]uint64{0xc1: numberA, 0xc2: numberB})
+	put(t, c, store.ReplicaKey("d"), `{"address":"10.0.0.4:9001","process":"00000000000000d4","before":["`+second+`"]}`)
+	sees("a later one", map[uint64]uint64{0xc1: numberA, 0xc2: 0xd4})
+	del(t, c, store.ReplicaKey("d"))
+	sees("the one that is left", map[uint64]uint64{0xc1: numberA, 0xc2: numberB})
+}

@@ -49,6 +49,8 @@ type mete struct {
 	etcd     *store.Cluster
 
 	journal  *journal.Journal // nil: none
+	pages    *journal.Pages   // nil: none
+	before   []*journal.Page  // that earlier processes have left
 	orphans  []quota.Orphan
 	recovery *quota.Recovery
 	settled  []string // holders whose orphans are; owned by recover
@@ -212,16 +214,18 @@ func (m *mete) assemble(context.Context, process) error {
 	m.decider = authz.New(authz.Config{
 		Keeper: m.keeper, Now: time.Now, MaxTenants: m.cfg.MaxTenants, MaxCounters: m.cfg.MaxCounters, MaxRuleSeries: m.cfg.MaxRatelimitSeries,
 		Waited:  func(d time.Duration) { m.metrics.lease.Observe(d.Seconds()) },
-		Process: m.process, Used: m.tellsUse(),
+		Process: m.process, Used: m.tellsUse(), Room: m.roomForPages(), Before: pagesOf(m.before),
 	})
 	m.decider.SetShadowMode(m.cfg.ShadowMode)
 	m.assembleSettlement()
 
 	m.members.Log, m.members.PresenceTTL = m.log, m.cfg.PresenceTTL
 	m.members.Presence = store.Presence{
-		Address: m.advertised(), Process: fmt.Sprintf("%016x", m.process), Version: build().Version, Feature: plan.FeatureLevel,
+		Address: m.advertised(), Process: processName(m.process), Version: build().Version, Feature: plan.FeatureLevel,
+		Before: processesBefore(m.before),
 	}
 	m.members.OnIncarnation, m.members.OnLive, m.members.OnPeers = m.keeper.SetHolder, m.decider.SetReplicas, m.router.SetPeers
+	m.members.OnSuccessors = m.router.SetSuccessors
 	m.gate = newGate(plan.FeatureLevel, m.etcd, m.members, m.log)
 	m.documents.OnSnapshot, m.documents.OnMinimum = m.decider.SetSnapshot, m.gate.notice
 	m.documents.OnApplied = func(d time.Duration) { m.metrics.apply.Observe(d.Seconds()) }

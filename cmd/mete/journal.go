@@ -35,8 +35,11 @@ func (m *mete) openJournal(ctx context.Context, _ process) (err error) {
 	if left.Damaged > 0 {
 		m.log.Warn().Int("entries", left.Damaged).Msg("damaged entries of the journal are passed over")
 	}
-	m.tellRoom()
 	m.parts.atStop(ctx, "journal", m.journal.Close)
+	if err := m.openPages(ctx); err != nil {
+		return err
+	}
+	m.tellRoom()
 	return nil
 }
 
@@ -106,5 +109,12 @@ func (m *mete) tellRoom() {
 	if s := m.journal.Stats(); s.Err != nil {
 		m.log.Warn().Err(s.Err).Int64("purses", s.WithoutRoom).
 			Msg("the journal has no room: what purses without it have used is lost if this process is killed")
+	}
+	if m.pages == nil {
+		return
+	}
+	if s := m.pages.Stats(); s.Err != nil {
+		m.log.Warn().Err(s.Err).Int64("times", s.WithoutRoom).
+			Msg("the journal has no room for what is settled: after a restart a log entry that comes again may be settled again")
 	}
 }

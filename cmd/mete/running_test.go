@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/meteproject/mete/store"
 	"github.com/meteproject/mete/store/embedded"
 )
 
@@ -178,4 +179,35 @@ func freeAddress(t *testing.T) string {
 	}
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
+}
+
+// An edge is what a test has of a running mete: its addresses, and clients.
+type edge struct {
+	a    addresses
+	conn *grpc.ClientConn
+	etcd *clientv3.Client
+}
+
+// startEdge starts a mete in a directory, where an earlier one may have run.
+func startEdge(t *testing.T, dir string) (*running, *edge) {
+	t.Helper()
+	r := start(t, "--data-dir="+dir, "--etcd-listen=127.0.0.1:0", "--drain-delay=0")
+	r.dir = dir
+	e := &edge{a: r.addresses(t)}
+	e.conn = connect(t, e.a.GRPC)
+	etcd, err := store.Connect(store.Config{Endpoints: []string{e.a.Etcd}, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.etcd = etcd
+	return r, e
+}
+
+// stop ends the mete in order.
+func (e *edge) stop(t *testing.T, r *running) {
+	t.Helper()
+	_, _ = e.conn.Close(), e.etcd.Close()
+	if err := r.stop(t); err != nil {
+		t.Errorf("%v\n%s", err, r.log)
+	}
 }

@@ -58,3 +58,9 @@ func Put(b []byte, slot int, o quota.Orphan) {
 	at.reported.Store(o.Reported)
 	at.wall.Store(o.Wall)
 }
+
+// MaxPages is how many pages there may be.
+const MaxPages = maxPages
+
+// WaitAhead waits for a file that is being made.
+func (p *Pages) WaitAhead() { p.ahead.Wait() }

@@ -87,7 +87,7 @@ func Open(dir string) (*Journal, Left, error) {
 // at start.
 func (j *Journal) begin() error {
 	j.grow(&j.shelves[0], 1)
-	if !errors.Is(j.trouble, unix.ENOSPC) && !errors.Is(j.trouble, unix.EDQUOT) {
+	if !lacksRoom(j.trouble) {
 		return j.trouble
 	}
 	return nil

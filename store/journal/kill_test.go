@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 			spend(j)
 		case "open":
 			openMany(j)
+		case "settle":
+			settleMany(j)
 		}
 		panic("a child ended by itself")
 	}
@@ -111,6 +113,23 @@ func openMany(j *journal.Journal) {
 			panic(err)
 		}
 	}
+}
+
+// settleMany takes and settles numbers and says so after each, until it is killed.
+func settleMany(j *journal.Journal) {
+	p, _, _, err := j.OpenPages(pageTime)
+	if err != nil {
+		panic(err)
+	}
+	page := p.Page(7, 0, pageTime, true)
+	for n := range journal.PageNumbers {
+		page.Taken.Add(1)
+		page.Settled[n/64] |= 1 << (n % 64)
+		if _, err := os.Stdout.Write([]byte{0, 0, 0, 0, 0}); err != nil {
+			panic(err)
+		}
+	}
+	select {}
 }
 
 // kill runs a child on dir until it has said something n times, kills it, and returns

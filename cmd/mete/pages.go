@@ -1,0 +1,75 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/meteproject/mete/authz"
+	"github.com/meteproject/mete/store/journal"
+)
+
+// maxBefore is how many processes before this one are told to the others, the latest.
+const maxBefore = 16
+
+// openPages opens what is remembered of settled reservations, with what earlier processes
+// have left.
+func (m *mete) openPages(ctx context.Context) (err error) {
+	var problems []error
+	if m.pages, m.before, problems, err = m.journal.OpenPages(time.Now()); err != nil {
+		return fmt.Errorf("open the journal: %w", err)
+	}
+	for _, problem := range problems {
+		m.log.Error().Err(problem).Msg("a file of the journal cannot be read")
+	}
+	m.parts.atStop(ctx, "settled reservations", func() error { m.pages.Close(); return nil })
+	return nil
+}
+
+// roomForPages returns what finds room for pages of numbers; nil: there is no journal.
+func (m *mete) roomForPages() func(authz.PageName) *authz.Page {
+	if m.pages == nil {
+		return nil
+	}
+	return func(n authz.PageName) *authz.Page {
+		p := m.pages.Page(n.Process, n.Index, n.Began, n.Own)
+		if p == nil {
+			return nil
+		}
+		return pageOf(p)
+	}
+}
+
+func pageOf(p *journal.Page) *authz.Page {
+	return &authz.Page{
+		PageName: authz.PageName{Process: p.Process, Index: p.Index, Began: p.Began, Own: p.Own},
+		Taken:    p.Taken, Settled: p.Settled, Reported: p.Reported, Free: p.Close,
+	}
+}
+
+func pagesOf(left []*journal.Page) []*authz.Page {
+	all := make([]*authz.Page, 0, len(left))
+	for _, p := range left {
+		all = append(all, pageOf(p))
+	}
+	return all
+}
+
+// processesBefore returns the processes that have taken the numbers of pages, the latest
+// first, as a presence names them.
+func processesBefore(left []*journal.Page) []string {
+	left = slices.Clone(left)
+	slices.SortFunc(left, func(a, b *journal.Page) int { return cmp.Compare(b.Began.UnixNano(), a.Began.UnixNano()) })
+	var names []string
+	for _, p := range left {
+		if name := processName(p.Process); p.Own && !slices.Contains(names, name) && len(names) < maxBefore {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// processName writes a process as a presence does.
+func processName(process uint64) string { return fmt.Sprintf("%016x", process) }
