@@ -72,6 +72,7 @@ func (r *reader) rateLimits(n *node) *RateLimits {
 		l.Settings = o.object(settings, "mete").domainSettings()
 		l.settings, l.settingsFile = r.inFile(settings.pos), r.file
 	}
+	o.optional("name") // of a gateway's own object; envoyproxy/ratelimit passes over it, too
 	o.done()
 	return l
 }
@@ -89,15 +90,24 @@ func (r *reader) descriptors(n *node, path, above string) []DescriptorRule {
 	r.elements(n, path, func(item *node, path string) {
 		from := len(r.problems)
 		rule := r.descriptor(item, path, above)
-		if line, twice := first[rule.Spot()]; twice && rule.Key != "" {
+		switch line, twice := first[rule.Spot()]; {
+		case r.misreadSpot(from, path): // what it is meant to be is not known
+		case twice && rule.Key != "":
 			r.fail(item, path, "is written twice at this level, first in line %d; keep one", line)
-		} else {
+		default:
 			first[rule.Spot()] = rule.at.line
 		}
 		r.nameRule(from, path, rule.Path)
 		rules = append(rules, rule)
 	})
 	return rules
+}
+
+// misreadSpot reports whether one of the problems since from is of what tells the rule at
+// path from the others of its level.
+func (r *reader) misreadSpot(from int, path string) bool {
+	spot := []string{join(path, "key"), join(path, "value"), join(path, "regex"), join(path, "when")}
+	return slices.ContainsFunc(r.problems[from:], func(p Problem) bool { return !p.Warning && slices.Contains(spot, p.Path) })
 }
 
 // nameRule writes the name of a rule for the path that leads to it, which nobody
@@ -131,7 +141,7 @@ func (r *reader) descriptor(n *node, path, above string) DescriptorRule {
 	o.condition(&rule)
 	rule.Path = above + rule.label(path)
 	o.descriptorFlags(&rule)
-	if limit := o.field("rate_limit"); limit != nil {
+	if limit := o.optional("rate_limit"); limit != nil {
 		rule.Limit = o.object(limit, o.at("rate_limit")).descriptorLimit()
 	}
 	if m := o.optional("metadata"); m != nil {
@@ -155,7 +165,7 @@ func (o *object) descriptorFlags(rule *DescriptorRule) {
 	if rule.ShareThreshold && rule.Regex == "" && !strings.Contains(rule.Value, "*") {
 		o.fail(o.field("share_threshold"), o.at("share_threshold"), "needs a regex, or a value with * in it, whose matches share one counter; write one or leave it out")
 	}
-	if _, limited := o.find("rate_limit"); limited {
+	if o.optional("rate_limit") != nil {
 		return
 	}
 	for _, name := range []string{"shadow_mode", "quota_mode", "detailed_metric"} {
@@ -242,10 +252,10 @@ func (o *object) descriptorLimit() *DescriptorLimit {
 
 // unit reads the window of a limit.
 func (o *object) unit(l *DescriptorLimit) {
-	multiplier := o.field("unit_multiplier")
+	multiplier := o.optional("unit_multiplier")
 	if l.Unlimited {
 		for _, name := range []string{"unit", "unit_multiplier"} {
-			if n := o.field(name); n != nil {
+			if n := o.optional(name); n != nil {
 				o.fail(n, o.at(name), "contradicts unlimited, which has no window; leave one of them out")
 			}
 		}

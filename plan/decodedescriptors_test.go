@@ -76,7 +76,7 @@ func TestDecode_P10_TellsWhoseAFileIs(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"domain: d":                      "",
-		"domain: d\ntyped_config: {}":    "f:2:1: typed_config: unknown field; the fields here are domain, descriptors and mete\n",
+		"domain: d\ntyped_config: {}":    "f:2:1: typed_config: unknown field; the fields here are domain, descriptors, mete and name\n",
 		"clusters: []":                   "f:1:1: is a configuration of Envoy, which mete does not read; check it with envoy --mode validate\n",
 		`{"static_resources": {}}`:       "f:1:1: is a configuration of Envoy, which mete does not read; check it with envoy --mode validate\n",
 		"- domain: d":                    "f:1:1: a list is no map of fields; write field: value\n",

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -37,6 +38,7 @@ func newFields() []newField {
 		{level: 3, path: "spec.rules.[].units.*.use"},
 		{level: 3, path: "spec.rules.[].units.*.unreported"},
 		{level: 4, path: "domain"}, // documents of descriptors
+		{level: 5, path: "name"},   // of a gateway's own object, beside domain
 		{level: 5, path: "spec.envoy.hosts.[]", text: AllOtherHosts},
 	}
 }
@@ -50,7 +52,51 @@ func (n *node) needs() (level int, path string) {
 			level, path = f.level, at
 		}
 	}
+	if at, found := n.nullLimit(); found && level < nullLimitLevel {
+		level, path = nullLimitLevel, at
+	}
 	return level, path
+}
+
+// nullLimitLevel is the level from which a rule may write rate_limit or unit_multiplier
+// without a value.
+const nullLimitLevel = 5
+
+// nullLimit returns the path of the first rate_limit or unit_multiplier without a value
+// in the rules of n.
+func (n *node) nullLimit() (path string, found bool) {
+	rules := n.value("descriptors")
+	if rules == nil || rules.kind != listNode {
+		return "", false
+	}
+	for i, rule := range rules.items {
+		at := fmt.Sprintf("descriptors[%d].", i)
+		limit := rule.value("rate_limit")
+		switch {
+		case limit == nil:
+		case limit.kind == nullNode:
+			return at + "rate_limit", true
+		default:
+			if m := limit.value("unit_multiplier"); m != nil && m.kind == nullNode {
+				return at + "rate_limit.unit_multiplier", true
+			}
+		}
+		if below, found := rule.nullLimit(); found {
+			return at + below, true
+		}
+	}
+	return "", false
+}
+
+// value returns what a map has under a key, or nil.
+func (n *node) value(key string) *node {
+	if n.kind != mapNode {
+		return nil
+	}
+	if i := slices.IndexFunc(n.keys, func(k *node) bool { return k.text == key }); i >= 0 {
+		return n.items[i]
+	}
+	return nil
 }
 
 // find returns the first path that a pattern, which is the rest of f's, leads to.

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 )
 
 // A source is one file of documents, as a person named it.
@@ -79,37 +76,20 @@ func (f *found) read(path string) error {
 	return nil
 }
 
-// readFolder reads every YAML and JSON file in a folder and below. What starts
-// with a dot is skipped: in a folder that Kubernetes mounts, "..data" leads to the
-// same files once more (C002).
+// readFolder reads every YAML and JSON file in a folder and below, and what has
+// descriptors without an extension, as metectl import does (case C162). What starts with
+// a dot is skipped: in a folder that Kubernetes mounts, "..data" leads to the same files
+// once more (C002).
 func (f *found) readFolder(folder string) error {
-	root := folder
-	if info, err := os.Lstat(root); err == nil && !info.IsDir() {
-		root += string(filepath.Separator) // into the folder that a link leads to
-	}
-	some := false
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case path != root && strings.HasPrefix(d.Name(), "."):
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		case d.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
-			return nil
-		}
-		some = true
-		return f.read(path)
-	})
-	var failed *failure
-	switch {
-	case errors.As(err, &failed):
+	r := importReader{what: "cannot read documents", seen: f.files}
+	if err := r.folder(folder, ""); err != nil {
 		return err
-	case err != nil:
-		return fileError("cannot read documents", err)
-	case !some:
+	}
+	for _, file := range r.files {
+		f.sources = append(f.sources, source{name: file.name, text: file.text})
+	}
+	f.files = r.seen
+	if len(r.files) == 0 && !r.again {
 		return &failure{
 			code: exitNotFound, what: "cannot read documents",
 			why: folder + " holds no .yaml, .yml or .json file", next: "name the folder with the documents",

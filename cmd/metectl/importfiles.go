@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -24,7 +25,9 @@ type importReader struct {
 	stdin   io.Reader
 	files   []importFile
 	skipped []string // a remark for each entry that is not read though it might be meant
+	what    string   // that failed, for errors: "cannot import"
 	seen    []fs.FileInfo
+	again   bool // something was met a second time
 }
 
 // steadyTries is how often files are read until two readings agree.
@@ -59,7 +62,7 @@ func steady(read func() (*importReader, error)) (*importReader, error) {
 
 // readImport reads folders and files, each file once however many links lead to it.
 func readImport(stdin io.Reader, paths []string) (*importReader, error) {
-	r := &importReader{stdin: stdin}
+	r := &importReader{stdin: stdin, what: "cannot import"}
 	for _, path := range paths {
 		if err := r.path(path); err != nil {
 			return nil, err
@@ -95,11 +98,11 @@ func (r *importReader) path(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return fileError("cannot import", err)
+		return fileError(r.what, err)
 	case info.IsDir():
 		return r.top(path)
 	}
-	return r.file(path, filepath.Base(path), info)
+	return r.file(path, filepath.Base(path), info, false)
 }
 
 func isFolder(path string) bool {
@@ -117,7 +120,7 @@ func (r *importReader) top(folder string) error {
 	}
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return fileError("cannot import", err)
+		return fileError(r.what, err)
 	}
 	for _, e := range entries {
 		path := filepath.Join(folder, e.Name())
@@ -127,7 +130,7 @@ func (r *importReader) top(folder string) error {
 			err = r.folder(path, "")
 		case isFolder(path):
 			r.skip(path, "is beside the folder config, where envoyproxy/ratelimit does not look either")
-		case !isDescriptorName(e.Name()):
+		case !isDocumentName(e.Name()):
 		case strings.HasPrefix(e.Name(), app+"."):
 			err = r.entry(path, strings.TrimPrefix(e.Name(), app+"."))
 		default:
@@ -149,14 +152,14 @@ func (r *importReader) top(folder string) error {
 func (r *importReader) folder(folder, rel string) error {
 	info, err := os.Stat(folder)
 	if err != nil {
-		return fileError("cannot import", err)
+		return fileError(r.what, err)
 	}
 	if r.was(info) {
 		return nil
 	}
 	entries, err := os.ReadDir(folder)
 	if err != nil {
-		return fileError("cannot import", err)
+		return fileError(r.what, err)
 	}
 	for _, e := range entries {
 		name, path := e.Name(), filepath.Join(folder, e.Name())
@@ -164,7 +167,7 @@ func (r *importReader) folder(folder, rel string) error {
 			if err := r.entry(path, rel+name); err != nil {
 				return err
 			}
-		} else if isDescriptorName(name[1:]) && strings.Contains(name[1:], ".") {
+		} else if isDocumentName(name[1:]) && strings.Contains(name[1:], ".") {
 			r.skip(path, "begins with a dot")
 		}
 	}
@@ -175,32 +178,50 @@ func (r *importReader) entry(path, rel string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return fileError("cannot import", err)
+		return fileError(r.what, err)
 	case info.IsDir():
 		return r.folder(path, rel+"/")
-	case !isDescriptorName(filepath.Base(path)):
+	case !isDocumentName(filepath.Base(path)):
 		r.skip(path, "does not end in .yaml")
 		return nil
 	case !info.Mode().IsRegular():
 		r.skip(path, "is no regular file")
 		return nil
 	}
-	return r.file(path, rel, info)
+	return r.file(path, rel, info, true)
 }
 
-// isDescriptorName tells whether a file is read for its name. One without an extension
-// is, as a key of a config map may have none.
-func isDescriptorName(name string) bool {
+// isDocumentName reports whether a file in a folder is read for its name. One without an
+// extension is if it has descriptors, as a key of a config map may have none.
+func isDocumentName(name string) bool {
 	return slices.Contains([]string{"", ".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
-func (r *importReader) file(path, rel string, info fs.FileInfo) error {
+// hasDescriptors reports whether some line of text begins as a file of descriptors does.
+// Of what lies in folders beside documents, a LICENSE or a Makefile has none.
+func hasDescriptors(text []byte) bool {
+	for line := range bytes.Lines(text) {
+		key, _, _ := bytes.Cut(bytes.TrimLeft(line, " \t{"), []byte(":"))
+		switch string(bytes.Trim(key, "\"' \t")) {
+		case "domain", "descriptors":
+			return true
+		}
+	}
+	return false
+}
+
+// file reads a file that was named, or that is in a folder.
+func (r *importReader) file(path, rel string, info fs.FileInfo, inFolder bool) error {
 	if r.was(info) {
 		return nil
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return fileError("cannot import", err)
+		return fileError(r.what, err)
+	}
+	if filepath.Ext(path) == "" && inFolder && !hasDescriptors(text) {
+		r.skip(path, "has no extension, and no domain or descriptors in it")
+		return nil
 	}
 	r.files = append(r.files, importFile{
 		name: path, rel: filepath.ToSlash(rel), text: text,
@@ -212,6 +233,7 @@ func (r *importReader) file(path, rel string, info fs.FileInfo) error {
 // was tells whether a file or folder has been read, and notes that it is now.
 func (r *importReader) was(info fs.FileInfo) bool {
 	if slices.ContainsFunc(r.seen, func(other fs.FileInfo) bool { return os.SameFile(info, other) }) {
+		r.again = true
 		return true
 	}
 	r.seen = append(r.seen, info)

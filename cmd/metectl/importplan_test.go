@@ -79,7 +79,7 @@ func lay(t *testing.T, root string, files []string) {
 		if isLink {
 			link(t, to, path)
 		} else {
-			write(t, path, f)
+			write(t, path, "domain: "+f)
 		}
 	}
 }
