@@ -8,16 +8,6 @@ import (
 	"github.com/meteproject/mete/plan"
 )
 
-// jwtNamespace is where Envoy's jwt_authn filter leaves verified claims.
-const jwtNamespace = "envoy.filters.http.jwt_authn"
-
-// jwtPayload is the payload_in_metadata name that claims are looked for under; a
-// claim is also found at the top of the namespace.
-const jwtPayload = "payload"
-
-// maxTenantName is the longest name that a caller may bring.
-const maxTenantName = 256
-
 // maxPrincipalName is the longest name of a principal: that of a SPIFFE id. It is sent
 // to the upstream and written to every log entry.
 const maxPrincipalName = 2048
@@ -61,8 +51,8 @@ func (d *Decider) identify(snap *plan.Snapshot, app *plan.App, now time.Time, re
 
 // verify is identify for routes that anything is asked of.
 //
-// The first source that the request has anything for decides, so a bad key is
-// never helped by a header that anybody can send.
+// The first source that the request has anything for decides, usable or not, so a bad
+// key or a malformed claim is never helped by a header that anybody can send.
 func (d *Decider) verify(snap *plan.Snapshot, app *plan.App, now time.Time, req *Request, dec *Decision) (caller, bool) {
 	var c caller
 	if req.Tenant != "" {
@@ -71,17 +61,10 @@ func (d *Decider) verify(snap *plan.Snapshot, app *plan.App, now time.Time, req 
 	} else if !d.present(snap, app, now, req, dec, &c) {
 		return c, false
 	}
-	if len(c.tenant) > maxTenantName {
-		dec.Outcome, dec.Why = Unauthenticated, "the tenant's name is longer than 256 bytes"
-		return c, false
+	if !plan.IsTenant(c.tenant) {
+		return c, refuseCaller(dec, "the tenant is no name of 1 to 256 bytes without commas and control characters")
 	}
-	if c.principal == "" {
-		// It may point into the caller's buffer; a credential's does not.
-		name := first(app.Identity.Principal, req)
-		c.principal = strings.Clone(name[:min(len(name), maxPrincipalName+1)])
-	}
-	if len(c.principal) > maxPrincipalName {
-		dec.Outcome, dec.Why = Unauthenticated, "the principal's name is longer than 2048 bytes"
+	if c.principal == "" && !principal(app, req, dec, &c) {
 		return c, false
 	}
 	c.signed = d.signed(app, now, req, &c)
@@ -95,120 +78,80 @@ func (d *Decider) verify(snap *plan.Snapshot, app *plan.App, now time.Time, req 
 	return c, true
 }
 
-// present looks for a credential or a trusted name in req.
-func (d *Decider) present(snap *plan.Snapshot, app *plan.App, now time.Time, req *Request, dec *Decision, c *caller) bool {
-	for i := range app.Identity.Tenant {
-		source := &app.Identity.Tenant[i]
-		value, ok := lookup(source, req)
-		if !ok || value == "" {
-			continue // an empty value is no identity (case C028)
-		}
-		if source.Kind != plan.SourceAPIKey {
-			c.tenant = value
-			return true
-		}
-		return authenticate(snap, app, now, value, dec, c)
-	}
-	if app.Identity.WithoutTenant == plan.Allow {
-		dec.Outcome = Exempt // anonymous: no limit, no shared bucket (R14)
-		return false
-	}
-	dec.Outcome, dec.Why = Unauthenticated, "the request carries no identity that this app knows"
+// refuseCaller makes dec a 401, and returns false.
+func refuseCaller(dec *Decision, why string) bool {
+	dec.Outcome, dec.Why = Unauthenticated, why
 	return false
 }
 
-// authenticate looks an API key up by its hash. The work does not depend on
+// present looks for a credential or a trusted name in req.
+func (d *Decider) present(snap *plan.Snapshot, app *plan.App, now time.Time, req *Request, dec *Decision, c *caller) bool {
+	i, value, found := firstOf(app.Identity.Tenant, req)
+	if i < 0 {
+		if app.Identity.WithoutTenant == plan.Allow {
+			dec.Outcome = Exempt // anonymous: no limit, no shared bucket (R14)
+			return false
+		}
+		return refuseCaller(dec, lookedFor(app.Identity.Tenant, req))
+	}
+	source := &app.Identity.Tenant[i]
+	if found != Value {
+		return refuseCaller(dec, found.fault(source))
+	}
+	if source.Kind == plan.SourceAPIKey {
+		return authenticate(snap, app, now, value, source, dec, c)
+	}
+	if c.tenant = shaped(source, req, value); !plan.IsTenant(value) || !plan.IsTenant(c.tenant) {
+		return refuseCaller(dec, Other.fault(source))
+	}
+	return true
+}
+
+// principal finds out who acts for c's tenant, if any source tells.
+func principal(app *plan.App, req *Request, dec *Decision, c *caller) bool {
+	i, value, found := firstOf(app.Identity.Principal, req)
+	switch {
+	case i < 0:
+		return true
+	case found != Value:
+		return refuseCaller(dec, found.fault(&app.Identity.Principal[i]))
+	}
+	source := &app.Identity.Principal[i]
+	if !source.As.IsZero() {
+		value = string(appendShaped(nil, source, value)) // not where the tenant's name is
+	}
+	if len(value) > maxPrincipalName {
+		return refuseCaller(dec, "the principal's name is longer than 2048 bytes")
+	}
+	c.principal = strings.Clone(value) // it may point into the caller's buffer; a credential's does not
+	return true
+}
+
+// authenticate looks the API key of a source up by its hash. The work does not depend on
 // whether the key exists, and the key goes nowhere.
-func authenticate(snap *plan.Snapshot, app *plan.App, now time.Time, key string, dec *Decision, c *caller) bool {
+func authenticate(snap *plan.Snapshot, app *plan.App, now time.Time, key string, source *plan.Source, dec *Decision, c *caller) bool {
 	var buf [maxKey]byte // on the stack: a conversion would allocate
 	n := copy(buf[:], key)
 	cred := snap.Credential(plan.Hash(sha256.Sum256(buf[:n])))
+	fault := ""
 	switch {
 	case cred == nil || n < len(key):
-		dec.Outcome, dec.Why = Unauthenticated, "the API key is not known"
-		return false
+		fault = "is not known"
 	case cred.Disabled:
-		dec.Outcome, dec.Why = Unauthenticated, "the API key is disabled"
-		return false
+		fault = "is disabled"
 	case !cred.Expires.IsZero() && !now.Before(cred.Expires):
-		dec.Outcome, dec.Why = Unauthenticated, "the API key has expired"
-		return false
+		fault = "has expired"
+	case !snap.HasTenant(cred.Tenant):
+		fault = "belongs to a tenant that is not there any more" // and defaults.plan is for others
+	}
+	if fault != "" {
+		return refuseCaller(dec, "the "+what(source)+" "+fault)
 	}
 	c.tenant, c.principal, c.key = cred.Tenant, cred.Principal, key
 	if cred.Class != "" {
 		c.class = classNamed(app, cred.Class)
 	}
 	return true
-}
-
-// first returns the value of the first source that req has one for.
-func first(sources []plan.Source, req *Request) string {
-	for i := range sources {
-		if value, ok := lookup(&sources[i], req); ok && value != "" {
-			return value
-		}
-	}
-	return ""
-}
-
-// lookup returns what req has for a source.
-func lookup(s *plan.Source, req *Request) (string, bool) {
-	switch s.Kind {
-	case plan.SourceAPIKey:
-		return apiKey(s.Name, req)
-	case plan.SourceRequestHeader:
-		return req.identity(s.Name)
-	case plan.SourceJWTClaim:
-		return claim(req, s.Path)
-	case plan.SourceMetadata:
-		if req.Metadata == nil {
-			return "", false
-		}
-		return req.Metadata.Lookup(s.Name, s.Path)
-	case plan.SourcePeerSPIFFE:
-		return req.Peer, req.Peer != "" && plan.MatchPattern(s.Name, req.Peer)
-	case plan.SourceContextExtension:
-		return req.Extension(s.Name)
-	case plan.SourceNone, plan.SourceResponseHeader, plan.SourceResponseTrailer, plan.SourceReport:
-	}
-	return "", false
-}
-
-// apiKey returns the key in a header; in Authorization, the Bearer token (RFC
-// 6750). Another scheme there is no API key.
-func apiKey(header string, req *Request) (string, bool) {
-	value, ok := req.identity(header)
-	if !ok || header != "authorization" {
-		return value, ok
-	}
-	const scheme = "bearer "
-	if len(value) < len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme) {
-		return "", false
-	}
-	return strings.TrimSpace(value[len(scheme):]), true
-}
-
-// claim returns a verified claim: from the payload, or from the top of the
-// namespace for filters that put single claims there.
-func claim(req *Request, path []string) (string, bool) {
-	if req.Metadata == nil {
-		return "", false
-	}
-	under := append(append(req.claim[:0], jwtPayload), path...)
-	if value, ok := req.Metadata.Lookup(jwtNamespace, under); ok {
-		return value, true
-	}
-	return req.Metadata.Lookup(jwtNamespace, path)
-}
-
-// hasClaim tells whether there is a verified claim, be it a list or a map, such as the
-// "act" of RFC 8693.
-func hasClaim(req *Request, path []string) bool {
-	if req.Metadata == nil {
-		return false
-	}
-	under := append(append(req.claim[:0], jwtPayload), path...)
-	return req.Metadata.Has(jwtNamespace, under) || req.Metadata.Has(jwtNamespace, path)
 }
 
 // classify returns the first class whose conditions all hold.

@@ -13,14 +13,18 @@ import (
 // claims is verified metadata as a test writes it: "namespace:a.b" to a value.
 type claims map[string]string
 
-func (c claims) Has(namespace string, path []string) bool {
-	_, ok := c.Lookup(namespace, path)
-	return ok
-}
-
-func (c claims) Lookup(namespace string, path []string) (string, bool) {
-	v, ok := c[namespace+":"+strings.Join(path, ".")]
-	return v, ok
+// Values that begin with "!" are what they say there is.
+func (c claims) Find(namespace string, path []string) (string, authz.Found) {
+	switch v, ok := c[namespace+":"+strings.Join(path, ".")]; {
+	case !ok:
+		return "", authz.Nothing
+	case v == "!null":
+		return "", authz.Null
+	case v == "!other":
+		return "", authz.Other
+	default:
+		return v, authz.Value
+	}
 }
 
 func identityApp(sources, more string) string {
@@ -241,7 +245,8 @@ func TestIdentity_TwoLinesOfOneHeader(t *testing.T) {
 	k.must(two("x-api-key", "bad", "good"), authz.Unauthenticated)
 	k.must(two("x-api-key", "", "good"), authz.Unauthenticated)
 	k.must(two("x-api-key", "good", "good"), authz.Allowed)
-	k.must(two("x-tenant", "org:a", "org:b"), authz.TenantUnknown)
+	k.must(two("x-tenant", "org:a", "org:b"), authz.Unauthenticated)
+	k.must(two("x-tenant", "org:a", "org:a"), authz.Allowed)
 }
 
 // A principal is sent on and logged, so that it is bounded. A shorter one would be

@@ -147,7 +147,7 @@ func (d *Decider) number(s *plan.Source, response Response) (int64, bool) {
 	case plan.SourceMetadata:
 		text, ok = response.Lookup(s.Name, s.Path)
 	case plan.SourceNone, plan.SourceAPIKey, plan.SourceRequestHeader, plan.SourceJWTClaim,
-		plan.SourcePeerSPIFFE, plan.SourceContextExtension, plan.SourceReport:
+		plan.SourcePeerSPIFFE, plan.SourceContextExtension, plan.SourceClientAddress, plan.SourceReport:
 	}
 	if !ok {
 		return 0, false

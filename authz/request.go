@@ -1,6 +1,10 @@
 package authz
 
-import "time"
+import (
+	"time"
+
+	"github.com/meteproject/mete/plan"
+)
 
 // A Request is what a caller of Decide knows of one request. The strings may
 // point into the caller's buffers: nothing of a Request is kept after Decide
@@ -43,8 +47,14 @@ type Request struct {
 	// anything at all is left (case C046).
 	CheckOnly bool
 
+	// Address is the client's address as Envoy tells it, "" if that is none of IP.
+	Address string
+
 	claim [8]string // where the path of a claim is put together without allocating
-	noted uint64    // what of the request is in the counts already, see notedRoute
+	// name and address are where names are put together without allocating.
+	name    [plan.MaxTenantName]byte
+	address [64]byte
+	noted   uint64 // what of the request is in the counts already, see notedRoute
 }
 
 // A UnitAmount is an amount of a unit: from 0 to [plan.MaxAmount].
@@ -58,29 +68,38 @@ type Field struct{ Name, Value string }
 
 // Metadata is the request metadata that Envoy's filters have verified.
 type Metadata interface {
-	// Lookup returns the value at path in a namespace as text. Only strings,
-	// whole numbers and booleans are values; ok is false for anything else.
-	Lookup(namespace string, path []string) (value string, ok bool)
-	// Has tells whether there is anything but null at path in a namespace, be it a
-	// list or a map.
-	Has(namespace string, path []string) bool
+	// Find returns what there is at path in a namespace, and its text if that is a
+	// Value: a text, a whole number below 2^53 or a boolean. A path that leads through
+	// anything but maps, and metadata that cannot be read, are Other; one that leads
+	// through null is Null. An empty path asks for the namespace: Other or Nothing.
+	Find(namespace string, path []string) (value string, found Found)
+}
+
+// find is Find of r's metadata, if it has any.
+func (r *Request) find(namespace string, path []string) (string, Found) {
+	if r.Metadata == nil {
+		return "", Nothing
+	}
+	return r.Metadata.Find(namespace, path)
 }
 
 // Header returns the first value of a header, by its lower-case name.
 func (r *Request) Header(name string) (string, bool) { return find(r.Headers, name) }
 
 // identity returns the value of a header that names a caller. Lines that differ are
-// one list, as in HTTP and in Envoy's other form of headers, and a list is nobody's
-// key: the first line must not decide what Envoy and the upstream see as two.
-func (r *Request) identity(name string) (string, bool) {
-	value, ok := r.Header(name)
-	first := value
+// Other: the first one must not decide what Envoy and the upstream see as a list.
+func (r *Request) identity(name string) (string, Found) {
+	value, found := "", Nothing
 	for i := range r.Headers {
-		if h := &r.Headers[i]; h.Name == name && h.Value != first {
-			value += "," + h.Value
+		switch h := &r.Headers[i]; {
+		case h.Name != name:
+		case found == Nothing:
+			value, found = h.Value, Value
+		case h.Value != value:
+			return "", Other
 		}
 	}
-	return value, ok
+	return value, found
 }
 
 // lines returns the last value of a header and how many lines it has.

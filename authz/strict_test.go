@@ -305,13 +305,11 @@ spec: {time_zone: UTC, identity: {tenant: [{jwt_claim: org.id}]}}
 
 type orgClaim struct{}
 
-func (c orgClaim) Has(namespace string, path []string) bool {
-	_, ok := c.Lookup(namespace, path)
-	return ok
-}
-
-func (orgClaim) Lookup(_ string, path []string) (string, bool) {
-	return "org:a", len(path) == 3 && path[2] == "id"
+func (orgClaim) Find(_ string, path []string) (string, authz.Found) {
+	if len(path) == 3 && path[2] == "id" {
+		return "org:a", authz.Value
+	}
+	return "", authz.Nothing
 }
 
 // Whoever waits as long as was announced is let in, with several limits that have

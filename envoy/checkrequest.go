@@ -76,9 +76,31 @@ func (c *checkCall) attributes(b []byte) error {
 func (c *checkCall) source(b []byte) error {
 	s := scan("attributes.source", b)
 	for s.next() {
-		if s.num == 4 {
+		switch s.num {
+		case 1:
+			s.try(c.address(s.bytes("address")))
+		case 4:
 			c.req.Peer = s.text("principal")
 		}
+	}
+	return s.err
+}
+
+// address reads an envoy.config.core.v3.Address, of which a socket_address has an address.
+func (c *checkCall) address(b []byte) error {
+	const path = "attributes.source.address"
+	s := scan(path, b)
+	for s.next() {
+		if s.num != 1 {
+			continue
+		}
+		a := scan(path+".socket_address", s.bytes("socket_address"))
+		for a.next() {
+			if a.num == 2 {
+				c.req.Address = a.text("address")
+			}
+		}
+		s.try(a.err)
 	}
 	return s.err
 }

@@ -93,18 +93,18 @@ func TestReadCheck(t *testing.T) {
 		{ns, "other", "", false},
 		{"elsewhere", "payload.org", "", false},
 	} {
-		if v, ok := req.Metadata.Lookup(tt.ns, strings.Split(tt.path, ".")); v != tt.want || ok != tt.ok {
+		if v, ok := (finder{req.Metadata}).Lookup(tt.ns, strings.Split(tt.path, ".")); v != tt.want || ok != tt.ok {
 			t.Errorf("Lookup(%s, %s) = %q, %v, want %q, %v", tt.ns, tt.path, v, ok, tt.want, tt.ok)
 		}
 	}
-	if _, ok := req.Metadata.Lookup(ns, nil); ok {
+	if _, ok := (finder{req.Metadata}).Lookup(ns, nil); ok {
 		t.Error("an empty path found something")
 	}
 	c.Release()
 	if req.Host != "" || len(req.Headers) != 0 || len(req.Extensions) != 0 || !req.Start.IsZero() {
 		t.Errorf("after release: %+v", req)
 	}
-	if _, ok := c.Metadata().Lookup(ns, []string{"payload", "org"}); ok {
+	if _, ok := (finder{c.Metadata()}).Lookup(ns, []string{"payload", "org"}); ok {
 		t.Error("metadata outlived its call")
 	}
 }
@@ -157,7 +157,7 @@ func TestReadCheckMissingParts(t *testing.T) {
 		if err != nil {
 			t.Errorf("%v: %v", m, err)
 		}
-		if _, ok := req.Metadata.Lookup("a", []string{"b"}); ok {
+		if _, ok := (finder{req.Metadata}).Lookup("a", []string{"b"}); ok {
 			t.Errorf("%v: found metadata", m)
 		}
 		c.Release()
@@ -293,7 +293,7 @@ func FuzzDecodeCheck(f *testing.F) {
 		var c envoy.CheckCall
 		req, ours := c.Read(b)
 		if ours == nil {
-			_, _ = req.Metadata.Lookup("envoy.filters.http.jwt_authn", []string{"payload", "org"})
+			_, _ = (finder{req.Metadata}).Lookup("envoy.filters.http.jwt_authn", []string{"payload", "org"})
 		}
 		c.Release()
 
@@ -375,7 +375,7 @@ func compareCheck(t *testing.T, req *authz.Request, at *authv3.AttributeContext)
 			t.Errorf("extension %q = %q, want %q", k, got, v)
 		}
 	}
-	compareMetadata(t, req.Metadata, at.GetMetadataContext())
+	compareMetadata(t, finder{req.Metadata}, at.GetMetadataContext())
 }
 
 func lower(s string) string {

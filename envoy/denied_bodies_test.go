@@ -104,6 +104,7 @@ func TestSentences(t *testing.T) {
 		"The request asks for 5,000 requests, more than the whole per_second rate limit of org:acme: 10.":                                               refusal(authz.RequestTooLarge, app(), 0, big),
 		"The monthly quota of org:acme cannot be checked at the moment.":                                                                                refusal(authz.Unavailable, app(), 0, monthly(t)),
 		"The quota cannot be checked at the moment.":                                                                                                    refusal(authz.Unavailable, nil, -1),
+		"The API key in x-api-key is not known.":                                                                                                        refusedFor("the API key in x-api-key is not known"),
 		"The request carries no valid credential.":                                                                                                      refusal(authz.Unauthenticated, app(), -1),
 		"The caller may not use this API.":                                                                                                              refusal(authz.TenantUnknown, app(), -1),
 	} {
@@ -123,4 +124,11 @@ func TestResetForms(t *testing.T) {
 	if !strings.Contains(body, `"resetAt":"2026-12-31T23:00:00.001Z"`) || !strings.Contains(body, `"resets_at_ms":1798758000001`) {
 		t.Error(body)
 	}
+}
+
+// refusedFor is a refusal of a caller for a reason.
+func refusedFor(why string) *authz.Decision {
+	d := refusal(authz.Unauthenticated, app(), -1)
+	d.Why = why
+	return d
 }

@@ -232,10 +232,7 @@ const (
 // check, and by the rate limit service, where it was asked, too.
 func (e *logEntry) reservations() (tokens [2]string) {
 	for i, namespace := range [...]string{checkNamespace, limitNamespace} {
-		fields, ok := e.meta.namespace(namespace)
-		if !ok {
-			continue
-		}
+		fields, _, _ := e.meta.namespace(namespace)
 		if token := textIn(fields, metaReservation); token != "" && admits(textIn(fields, metaOutcome)) {
 			tokens[i] = token
 		}
@@ -245,10 +242,7 @@ func (e *logEntry) reservations() (tokens [2]string) {
 
 // textIn returns a text in a Struct, or "".
 func textIn(fields []byte, name string) string {
-	v, ok := entry(fields, name)
-	if !ok {
-		return ""
-	}
+	v, _, _ := entry(fields, name)
 	s, _ := scalar(v)
 	return s
 }

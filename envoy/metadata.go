@@ -10,72 +10,63 @@ import (
 )
 
 // metadata is a check's metadata_context. It is read when somebody looks
-// something up, since most apps never do. Where it is malformed there is nothing
-// to find.
+// something up, since most apps never do. Where it is malformed, what is looked for is
+// Other: nothing usable, and not nothing.
 type metadata struct{ parts [][]byte }
 
 var _ authz.Metadata = (*metadata)(nil)
 
-// Lookup returns the value at path in a namespace.
+// Lookup returns the value at path in a namespace, if it is one.
 func (m *metadata) Lookup(namespace string, path []string) (string, bool) {
-	v, ok := m.value(namespace, path)
-	if !ok {
-		return "", false
-	}
-	return scalar(v)
+	value, found := m.Find(namespace, path)
+	return value, found == authz.Value
 }
 
-// Has tells whether there is anything but null at path in a namespace.
-func (m *metadata) Has(namespace string, path []string) bool {
-	v, ok := m.value(namespace, path)
-	return ok && !null(v)
-}
-
-// value returns the Value at path in a namespace.
-func (m *metadata) value(namespace string, path []string) (v []byte, ok bool) {
-	at, ok := m.namespace(namespace)
-	if !ok || len(path) == 0 {
-		return nil, false
+// Find implements [authz.Metadata].
+func (m *metadata) Find(namespace string, path []string) (value string, found authz.Found) {
+	at, ok, err := m.namespace(namespace)
+	switch {
+	case err != nil:
+		return "", authz.Other
+	case !ok:
+		return "", authz.Nothing
+	case len(path) == 0:
+		return "", authz.Other
 	}
 	for i, name := range path {
-		if v, ok = entry(at, name); !ok {
-			return nil, false
+		v, ok, err := entry(at, name)
+		switch {
+		case err != nil:
+			return "", authz.Other
+		case !ok:
+			return "", authz.Nothing
+		case i == len(path)-1:
+			return scalar(v)
 		}
-		if i == len(path)-1 {
-			return v, true
-		}
-		if at, ok = inner(v); !ok {
-			return nil, false
-		}
-	}
-	return nil, false
-}
-
-// null tells whether a Value is null, or malformed.
-func null(b []byte) bool {
-	is := true
-	s := scan("metadata", b)
-	for s.next() {
-		if s.num >= 1 && s.num <= 6 {
-			is = s.num == 1
+		if at, found = inner(v); found != authz.Value {
+			return "", found
 		}
 	}
-	return is || s.err != nil
+	return "", authz.Nothing
 }
 
 // namespace returns what a filter has left, a Struct.
-func (m *metadata) namespace(name string) (fields []byte, ok bool) {
+func (m *metadata) namespace(name string) (fields []byte, ok bool, err error) {
 	for _, part := range m.parts {
-		if v, found := entry(part, name); found {
+		v, there, err := entry(part, name)
+		if err != nil {
+			return nil, false, err
+		}
+		if there {
 			fields, ok = v, true // the last one wins, as in any protobuf map
 		}
 	}
-	return fields, ok
+	return fields, ok, nil
 }
 
 // entry returns the value of key in the map that is field 1 of b: the fields of a
 // Struct and the namespaces of Metadata alike.
-func entry(b []byte, key string) (value []byte, ok bool) {
+func entry(b []byte, key string) (value []byte, ok bool, err error) {
 	s := scan("metadata", b)
 	for s.next() {
 		if s.num != 1 || s.typ != protowire.BytesType {
@@ -91,7 +82,10 @@ func entry(b []byte, key string) (value []byte, ok bool) {
 			value, ok = v, true
 		}
 	}
-	return value, ok && s.err == nil
+	if s.err != nil {
+		return nil, false, s.err
+	}
+	return value, ok, nil
 }
 
 // pair splits the entry of a map of messages or texts.
@@ -127,44 +121,59 @@ func plainPair(b []byte) (key, value []byte, ok bool) {
 	return b[2:n], rest[w:], true
 }
 
-// inner returns the Struct in a Value.
-func inner(b []byte) (fields []byte, ok bool) {
+// inner returns the Struct in a Value: as a Value, or Null, or Other where it is none.
+func inner(b []byte) (fields []byte, found authz.Found) {
+	found = authz.Other
 	s := scan("metadata", b)
 	for s.next() {
 		switch s.num {
+		case 1:
+			fields, found = nil, authz.Null
 		case 5:
-			fields, ok = s.bytes("struct_value"), true
-		case 1, 2, 3, 4, 6:
-			fields, ok = nil, false
+			fields, found = s.bytes("struct_value"), authz.Value
+		case 2, 3, 4, 6:
+			fields, found = nil, authz.Other
 		}
 	}
-	return fields, ok && s.err == nil
+	if s.err != nil {
+		return nil, authz.Other
+	}
+	return fields, found
 }
 
-// largestWhole is the largest number up to which a double holds every whole one.
-const largestWhole = 1 << 53
+// notWhole is the smallest number that a double cannot tell from the next whole one.
+const notWhole = 1 << 53
 
-// scalar returns a Value as text if it is a text, a whole number or a boolean.
-func scalar(b []byte) (value string, ok bool) {
+// scalar returns a Value as text if it is a text, a whole number or a boolean. So 42 and
+// "42" are one name.
+func scalar(b []byte) (value string, found authz.Found) {
+	found = authz.Other
 	s := scan("metadata", b)
 	for s.next() {
 		switch s.num {
+		case 1:
+			value, found = "", authz.Null
 		case 2:
-			if s.typ != protowire.Fixed64Type {
-				return "", false
-			}
-			f := math.Float64frombits(s.n)
-			ok = math.Abs(f) <= largestWhole && f == math.Trunc(f)
-			if ok {
-				value = strconv.FormatInt(int64(f), 10)
-			}
+			value, found = whole(s.typ, s.n)
 		case 3:
-			value, ok = s.text("string_value"), true
+			value, found = s.text("string_value"), authz.Value
 		case 4:
-			value, ok = strconv.FormatBool(s.number("bool_value") != 0), true
-		case 1, 5, 6:
-			value, ok = "", false
+			value, found = strconv.FormatBool(s.number("bool_value") != 0), authz.Value
+		case 5, 6:
+			value, found = "", authz.Other
 		}
 	}
-	return value, ok && s.err == nil
+	if s.err != nil {
+		return "", authz.Other
+	}
+	return value, found
+}
+
+// whole returns a number_value as text if it is a whole number that is no other one.
+func whole(typ protowire.Type, bits uint64) (string, authz.Found) {
+	f := math.Float64frombits(bits)
+	if typ != protowire.Fixed64Type || math.Abs(f) >= notWhole || f != math.Trunc(f) {
+		return "", authz.Other
+	}
+	return strconv.FormatInt(int64(f), 10), authz.Value
 }

@@ -14,7 +14,7 @@ func (a *answer) sentence(b []byte) []byte {
 	l := a.worst()
 	switch a.d.Outcome {
 	case authz.Unauthenticated:
-		return append(b, "The request carries no valid credential."...)
+		return a.nobody(b)
 	case authz.Unavailable:
 		return a.unavailable(b, l)
 	case authz.RequestTooLarge:
@@ -33,6 +33,20 @@ func (a *answer) sentence(b []byte) []byte {
 		authz.Allowed, authz.Exempt, authz.Grace, authz.CountedOver, authz.UnavailableAllowed:
 	}
 	return append(b, "The caller may not use this API."...)
+}
+
+// nobody says what was looked for and where, and what was wrong with it. That is no secret:
+// the values are, and none of them is said.
+func (a *answer) nobody(b []byte) []byte {
+	if a.d.Why == "" {
+		return append(b, "The request carries no valid credential."...)
+	}
+	from := len(b)
+	b = append(append(b, a.d.Why...), '.')
+	if c := b[from]; 'a' <= c && c <= 'z' {
+		b[from] = c - 'a' + 'A'
+	}
+	return b
 }
 
 func (a *answer) unavailable(b []byte, l *authz.LimitState) []byte {

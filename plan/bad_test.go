@@ -120,11 +120,11 @@ func TestSchema_P10_Descriptors(t *testing.T) {
 func TestSchema_Patterns(t *testing.T) {
 	schema := string(plan.Schema())
 	for _, pattern := range []string{
-		`^[a-z][a-z0-9_-]{0,62}$`, `^[a-z]+:[A-Za-z0-9._-]{1,120}$`,
+		`^[a-z][a-z0-9_-]{0,62}$`, `^[^\x00-\x1f\x7f-\x9f,\s]([^\x00-\x1f\x7f-\x9f,]*[^\x00-\x1f\x7f-\x9f,\s])?$`,
 		`^([0-9]{1,9}(d|h|m|s|ms)){1,5}$`, `^(UTC|[A-Z][A-Za-z_]+(/[A-Za-z0-9_+-]+){1,2})$`,
 	} {
 		regexp.MustCompile(pattern)
-		if !strings.Contains(schema, `"`+pattern+`"`) {
+		if !strings.Contains(schema, `"`+strings.ReplaceAll(pattern, `\`, `\\`)+`"`) {
 			t.Errorf("the schema lacks %s", pattern)
 		}
 	}

@@ -98,8 +98,8 @@ func TestCheck_Tenants(t *testing.T) {
 		"tenant, unit":           {[]string{appText, doc("Tenant", "org:a", "{app: api, limits: {x: {kind: rate, unit: gpus, amount: 5, window: 1s}}}")}, "f:5:49: spec.limits.x.unit: app api has no unit gpus; declare it in spec.units of the app"},
 
 		"credential":                    {[]string{appText, doc("Tenant", "org:a", "{}"), credential(`{tenant: "org:a", class: batch}`)}, ""},
-		"credential, tenant":            {[]string{appText, credential(`{tenant: "org:a"}`)}, "f:5:16: spec.tenant: warning: there is no tenant org:a and no app has a default plan; its requests are treated as those without a tenant"},
-		"credential, tenant by default": {[]string{freePlan, withDefault, credential(`{tenant: "org:a"}`)}, "f:5:16: spec.tenant: warning: there is no tenant org:a; its requests are on the default plan of the app"},
+		"credential, tenant":            {[]string{appText, credential(`{tenant: "org:a"}`)}, "f:5:16: spec.tenant: warning: there is no tenant org:a; its requests are answered 401 until there is"},
+		"credential, tenant by default": {[]string{freePlan, withDefault, credential(`{tenant: "org:a"}`)}, "f:5:16: spec.tenant: warning: there is no tenant org:a; its requests are answered 401 until there is"},
 		"credential, class":             {[]string{appText, doc("Tenant", "org:a", "{}"), credential(`{tenant: "org:a", class: robots}`)}, "f:5:32: spec.class: warning: no app has a class robots; declare it in spec.identity.classes of one"},
 	})
 }

@@ -131,12 +131,8 @@ func (k *checker) climb(t *Tenant) (plan string, complete bool) {
 }
 
 func (k *checker) credential(c *Credential) {
-	if k.c.now.Tenant(c.Tenant) == nil {
-		if slices.ContainsFunc(k.apps(), func(a *App) bool { return a.Defaults.Plan != "" }) {
-			k.warn("spec.tenant", "there is no tenant %s; its requests are on the default plan of the app", c.Tenant)
-		} else {
-			k.warn("spec.tenant", "there is no tenant %s and no app has a default plan; its requests are treated as those without a tenant", c.Tenant)
-		}
+	if !k.c.now.HasTenant(c.Tenant) {
+		k.warn("spec.tenant", "there is no tenant %s; its requests are answered 401 until there is", c.Tenant)
 	}
 	if c.Class != "" && !slices.ContainsFunc(k.apps(), func(a *App) bool { return hasClass(a, c.Class) }) {
 		k.warn("spec.class", "no app has a class %s; declare it in spec.identity.classes of one", c.Class)

@@ -162,9 +162,14 @@ func (o *object) sources(n *node, path string) []Source {
 		f.foreign = map[string]string{"response_header": late, "response_trailer": late, "report": late}
 		before := len(f.problems)
 		s, written := f.source()
+		if as := f.field("as"); as != nil && written == 1 && len(f.problems) == before {
+			f.shaped(&s, as)
+		} else if s.Peer.HasGroups() && len(f.problems) == before {
+			o.fail(item, path, "has groups and no as; write how they make a name, such as as: \"org:{%s}\"", s.Peer.names[0])
+		}
 		switch {
 		case len(f.problems) > before:
-		case written == 0 && len(f.n.keys) == 0:
+		case written == 0 && !slices.ContainsFunc(f.n.keys, func(k *node) bool { return k.text != "as" }):
 			o.fail(item, path, "names no source; write one such as {request_header: x-tenant}")
 		case written > 1:
 			o.fail(item, path, "names %d sources; write each as an element of its own, in the order to try them", written)
@@ -176,10 +181,26 @@ func (o *object) sources(n *node, path string) []Source {
 	return all
 }
 
+// shaped reads the field as of a source.
+func (o *object) shaped(s *Source, as *node) {
+	switch s.Kind { //nolint:exhaustive // all others have a value of their own
+	case SourceAPIKey:
+		o.fail(as, o.at("as"), "has no use, since the tenant of an API key is in its Credential; leave it out")
+	case SourceClientAddress:
+		o.fail(as, o.at("as"), "has no use, since addresses are ip:ADDRESS; leave it out")
+	default:
+		s.As = o.shape(as, o.at("as"), s.Peer.names)
+	}
+}
+
 // source reads the one field of a source and tells how many were written.
 func (o *object) source() (Source, int) {
 	var s Source
 	written := 0
+	if n := o.field("client_address"); n != nil {
+		written++
+		s = Source{Kind: SourceClientAddress, Address: o.object(n, o.at("client_address")).clientAddress()}
+	}
 	for _, form := range []option[SourceKind]{
 		{"api_key", SourceAPIKey},
 		{"request_header", SourceRequestHeader},
@@ -205,9 +226,12 @@ func (o *object) source() (Source, int) {
 			s.Path = o.claim(n, o.at(form.word), text)
 		case SourceMetadata:
 			s.Name, s.Path = o.inMetadata(n, o.at(form.word), text)
-		case SourcePeerSPIFFE, SourceContextExtension, SourceNone, SourceResponseHeader, SourceResponseTrailer, SourceReport:
+		case SourcePeerSPIFFE, SourceContextExtension, SourceNone, SourceResponseHeader, SourceResponseTrailer, SourceReport, SourceClientAddress:
 			if text == "" {
 				o.fail(n, o.at(form.word), "is empty; write what to look for")
+			}
+			if form.is == SourcePeerSPIFFE && strings.ContainsAny(text, "{}") {
+				s.Peer = o.peerPattern(n, o.at(form.word), text)
 			}
 		}
 	}

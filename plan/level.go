@@ -18,8 +18,34 @@ type newField struct {
 	level int
 	path  string // "*" stands for every name, "[]" for every element of a list
 	asMap bool   // it is new only to write a map there
-	text  string // it is new only to write this text there; "": any
+	// only reports whether what is written at path is new; nil: whatever it is. root is
+	// the document.
+	only func(root, value *node) bool
 }
+
+// isText returns the condition that a value is a text.
+func isText(text string) func(_, value *node) bool {
+	return func(_, value *node) bool { return value.kind == stringNode && value.text == text }
+}
+
+// isWiderTenant is the condition that a value is no tenant's name for versions below
+// level 5.
+func isWiderTenant(_, value *node) bool {
+	return value.kind == stringNode && !isTypedTenant(value.text)
+}
+
+// isWiderName is isWiderTenant for the names of documents.
+func isWiderName(root, value *node) bool {
+	for i, key := range root.keys {
+		if key.text == "kind" && root.items[i].text == string(KindTenant) {
+			return isWiderTenant(root, value)
+		}
+	}
+	return false
+}
+
+// hasGroup is the condition that a pattern of a peer has groups.
+func hasGroup(_, value *node) bool { return strings.ContainsAny(value.text, "{}") }
 
 // newFields returns all of them. This is the place to add what documents may newly say.
 func newFields() []newField {
@@ -39,7 +65,16 @@ func newFields() []newField {
 		{level: 3, path: "spec.rules.[].units.*.unreported"},
 		{level: 4, path: "domain"}, // documents of descriptors
 		{level: 5, path: "name"},   // of a gateway's own object, beside domain
-		{level: 5, path: "spec.envoy.hosts.[]", text: AllOtherHosts},
+		{level: 5, path: "spec.envoy.hosts.[]", only: isText(AllOtherHosts)},
+		{level: 5, path: "spec.identity.tenant.[].as"},
+		{level: 5, path: "spec.identity.tenant.[].client_address"},
+		{level: 5, path: "spec.identity.tenant.[].peer_spiffe_id", only: hasGroup},
+		{level: 5, path: "spec.identity.principal.[].as"},
+		{level: 5, path: "spec.identity.principal.[].client_address"},
+		{level: 5, path: "spec.identity.principal.[].peer_spiffe_id", only: hasGroup},
+		{level: 5, path: "metadata.name", only: isWiderName},
+		{level: 5, path: "spec.parent", only: isWiderTenant},
+		{level: 5, path: "spec.tenant", only: isWiderTenant},
 	}
 }
 
@@ -48,7 +83,7 @@ func newFields() []newField {
 func (n *node) needs() (level int, path string) {
 	level = 1
 	for _, f := range newFields() {
-		if at, found := n.find(f.path, &f); found && f.level > level {
+		if at, found := n.find(n, f.path, &f); found && f.level > level {
 			level, path = f.level, at
 		}
 	}
@@ -100,9 +135,9 @@ func (n *node) value(key string) *node {
 }
 
 // find returns the first path that a pattern, which is the rest of f's, leads to.
-func (n *node) find(pattern string, f *newField) (path string, found bool) {
+func (n *node) find(root *node, pattern string, f *newField) (path string, found bool) {
 	if pattern == "" {
-		return "", (!f.asMap || n.kind == mapNode) && (f.text == "" || n.kind == stringNode && n.text == f.text)
+		return "", (!f.asMap || n.kind == mapNode) && (f.only == nil || f.only(root, n))
 	}
 	name, rest, _ := strings.Cut(pattern, ".")
 	inList := name == "[]"
@@ -113,7 +148,7 @@ func (n *node) find(pattern string, f *newField) (path string, found bool) {
 		if !inList && n.keys[i].text != name && name != "*" {
 			continue
 		}
-		below, found := item.find(rest, f)
+		below, found := item.find(root, rest, f)
 		if !found {
 			continue
 		}

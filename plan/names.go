@@ -2,6 +2,8 @@ package plan
 
 import (
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // readName reads a name that people choose.
@@ -59,32 +61,52 @@ func suggestName(s string) string {
 	return s
 }
 
+// MaxTenantName is how many bytes the name of a tenant may have.
+const MaxTenantName = 256
+
 // tenant reads the name of a tenant.
 func (r *reader) tenant(n *node, path string) (string, bool) {
 	s, ok := r.text(n, path)
 	if ok && !IsTenant(s) {
-		r.fail(n, path, "%q is no tenant; write TYPE:ID, such as org:acme, with a-z before the colon and A-Z, a-z, 0-9, ., _ and - after it", short(s))
+		r.fail(n, path, "%q is no tenant; write 1 to %d bytes, such as org:acme, without commas and without blanks at the ends", short(s), MaxTenantName)
 		return "", false
 	}
 	return s, ok
 }
 
-// IsTenant tells whether s is spelled as a tenant's name: "org:acme".
+// IsTenant reports whether s may be the name of a tenant: 1 to MaxTenantName bytes of
+// UTF-8 without control characters, commas, and blanks at its ends. Every other spelling
+// is another tenant.
 func IsTenant(s string) bool {
-	kind, id, ok := strings.Cut(s, ":")
-	if !ok || kind == "" || id == "" || len(id) > 120 {
+	if s == "" || len(s) > MaxTenantName || s[0] == ' ' || s[len(s)-1] == ' ' {
 		return false
 	}
-	for i := range len(kind) {
-		if kind[i] < 'a' || kind[i] > 'z' {
-			return false
-		}
-	}
-	for i := range len(id) {
-		c := id[i]
-		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c >= utf8.RuneSelf:
+			return isWideTenant(s)
+		case c < ' ' || c == ',' || c == 0x7f:
 			return false
 		}
 	}
 	return true
+}
+
+// isWideTenant is IsTenant for names that are not ASCII.
+func isWideTenant(s string) bool {
+	first, _ := utf8.DecodeRuneInString(s)
+	last, _ := utf8.DecodeLastRuneInString(s)
+	return utf8.ValidString(s) && !unicode.IsSpace(first) && !unicode.IsSpace(last) &&
+		!strings.ContainsFunc(s, func(c rune) bool { return c == ',' || isControl(c) })
+}
+
+// isTypedTenant reports whether s is spelled as versions below level 5 want a tenant's
+// name: "org:acme".
+func isTypedTenant(s string) bool {
+	const (
+		lower = "abcdefghijklmnopqrstuvwxyz"
+		id    = lower + "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	)
+	kind, rest, ok := strings.Cut(s, ":")
+	return ok && kind != "" && strings.Trim(kind, lower) == "" && rest != "" && len(rest) <= 120 && strings.Trim(rest, id) == ""
 }

@@ -158,6 +158,30 @@ func (s *Snapshot) Tenant(name string) *Tenant {
 	return nil
 }
 
+// HasTenant tells whether there is a document of a tenant, be it one that was never
+// valid.
+func (s *Snapshot) HasTenant(name string) bool {
+	_, ok := s.tenants.get(s.tenantShard(name), name)
+	return ok
+}
+
+// CredentialsOf counts the credentials of each of these tenants. It reads all there are.
+func (s *Snapshot) CredentialsOf(tenants []string) map[string]int {
+	counts := make(map[string]int, len(tenants))
+	for _, name := range tenants {
+		counts[name] = 0
+	}
+	s.credentials.all(func(e *credentialEntry) {
+		if e.doc == nil {
+			return
+		}
+		if n, asked := counts[e.doc.Credential.Tenant]; asked {
+			counts[e.doc.Credential.Tenant] = n + 1
+		}
+	})
+	return counts
+}
+
 // Credential returns what is known of an API key, or nil. It may be disabled or
 // expired.
 func (s *Snapshot) Credential(key Hash) *Credential {

@@ -128,6 +128,7 @@ const (
 	SourceMetadata                    // "namespace:path" in Envoy's request metadata
 	SourcePeerSPIFFE                  // the principal of the client certificate, matched by a pattern
 	SourceContextExtension            // a context extension of the Envoy route
+	SourceClientAddress               // the address that Envoy says the client has
 
 	SourceResponseHeader  // a header of the response
 	SourceResponseTrailer // a trailer of the response
@@ -139,11 +140,15 @@ type Source struct {
 	Kind SourceKind
 	// Name is the header (lower case), claim or extension; for SourceMetadata
 	// the namespace; for SourcePeerSPIFFE the pattern ("*" stands for any run
-	// of characters).
+	// of characters, unless Peer has groups).
 	Name string
 	// Path leads to the value inside a claim or metadata: the parts of the
 	// written name between dots.
 	Path []string
+
+	Peer    PeerPattern   // of a SourcePeerSPIFFE with groups
+	Address AddressPrefix // of a SourceClientAddress
+	As      Shape         // how the value becomes a name
 }
 
 // A Class groups credentials: people, automation, services.

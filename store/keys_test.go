@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -46,6 +47,29 @@ func TestAccountKeyIsReadable(t *testing.T) {
 	got := store.AccountKey(quota.Key{Root: "org:acme", Tenant: "user:jo", Limit: "monthly", Window: "2026-11"})
 	if !regexp.MustCompile(`^/mete/v1/state/accounts/[0-9a-f]{2}/user:jo/monthly/2026-11$`).MatchString(got) {
 		t.Error(got)
+	}
+}
+
+// Accounts that exist are found by these keys, so that they are the same for ever.
+func TestKeysOfTenantsAreForEver(t *testing.T) {
+	t.Parallel()
+	for tenant, want := range map[string]string{
+		"org:acme":            "25/org:acme",
+		"org:a.b_C-9":         "44/org:a.b_C-9",
+		"globex":              "5b/globex",
+		"auth0|5f7c":          "66/auth0|5f7c",
+		"spiffe://p/acme 50%": "dc/spiffe:%2F%2Fp%2Facme%2050%25",
+		"Müller":              "a7/Müller",
+		"ip:2001:db8::/64":    "36/ip:2001:db8::%2F64",
+	} {
+		if got := store.AccountKey(quota.Key{Root: tenant, Tenant: tenant, Limit: "monthly", Window: "2026-11"}); got != "/mete/v1/state/accounts/"+want+"/monthly/2026-11" {
+			t.Errorf("%s: got %s", tenant, got)
+		}
+		_, escaped, _ := strings.Cut(want, "/")
+		key := store.DocumentKey(plan.KindTenant, tenant)
+		if kind, name, ok := store.ParseDocumentKey(key); key != "/mete/v1/tenants/"+escaped || kind != plan.KindTenant || name != tenant || !ok {
+			t.Errorf("%s: its document is at %s, which is that of %q", tenant, key, name)
+		}
 	}
 }
 

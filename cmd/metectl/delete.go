@@ -20,7 +20,8 @@ func (c *cli) deleteCommand() *cobra.Command {
 		Use:   "delete KIND NAME | delete -f FILE|FOLDER|-",
 		Short: "Delete documents",
 		Long: `Delete documents: one by its kind and name, or all that files name. What others still use
-is not deleted (exit 4), and the reason is told. Nothing is deleted then.
+is not deleted (exit 4), and the reason is told. Nothing is deleted then. A tenant is used by
+those below it and by its API keys.
 
 On a terminal you are asked first; elsewhere --yes must be given.`,
 		Example: "  metectl delete plan free\n  metectl delete credential 3f2a9c1b2d4e --yes",
@@ -136,7 +137,33 @@ func (c *cli) doom(ctx context.Context, client *clientv3.Client, targets []targe
 		}
 		waiting = kept
 	}
-	return doomed, nil
+	return doomed, keysLeft(catalog.Snapshot(), doomed)
+}
+
+// keysLeft is the failure of a delete that takes a tenant and leaves API keys of it, which
+// would be answered 401 for ever and come back to life with a tenant of that name; nil if
+// it leaves none. left is what the store would still hold.
+func keysLeft(left *plan.Snapshot, doomed []stored) error {
+	var tenants []string
+	for _, s := range doomed {
+		if s.kind == plan.KindTenant {
+			tenants = append(tenants, s.name)
+		}
+	}
+	if len(tenants) == 0 {
+		return nil
+	}
+	counts := left.CredentialsOf(tenants)
+	for _, name := range tenants {
+		if n := counts[name]; n > 0 {
+			return &failure{
+				code: exitConflict, what: "cannot delete " + shortReference(plan.KindTenant, name),
+				why:  plural(n, "API key") + " of it would be left",
+				next: "delete them first, or in the same command with -f; metectl key list shows them",
+			}
+		}
+	}
+	return nil
 }
 
 func inUse(catalog *plan.Catalog, s stored) error {

@@ -1,0 +1,67 @@
+package e2e_test
+
+import (
+	"crypto/ed25519"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// Claims of a real JWT filter: names as they are get a shape, and what is no name is
+// helped by no header (issue 12, B3, B5, B7).
+func TestClaims_C035_AsTheFilterLeavesThem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil, func(config string) string { return config })
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := realConfig(t, "30-filter-ext-authz.yaml")
+	g := &gateway{world: w, domain: "claims"}
+	g.listener = g.start(t, composed(jwtFilter(public)+"\n"+listed(config), ""))
+	caller := func(org any) string {
+		claims := map[string]any{"iss": "test"}
+		if org != "-" {
+			claims["https://example.com/org"] = org
+		}
+		return "Authorization: Bearer " + signed(t, private, claims)
+	}
+	a := &app{world: w, name: "claims"}
+	a.put(t, map[string]string{
+		"apps/claims": document("App", "claims", "  time_zone: UTC\n  identity: {tenant: [{jwt_claim: 'https://example.com/org', as: 'org:{}'}, {request_header: x-owner}]}\n"+
+			"  defaults: {plan: claims}"),
+		"plans/claims": document("Plan", "claims", "  limits:\n    hourly: {kind: rate, amount: 1000, window: 1h}"),
+	})
+	eventually(t, "the plan is in force", func() bool {
+		return g.get(t, "/", caller("probe")).header.Get("Ratelimit-Policy") != ""
+	})
+	for _, tt := range []struct {
+		org    any
+		tenant string // "": refused
+		detail string
+	}{
+		{"globex", "org:globex", ""},
+		{"auth0|5f7c8ec7c33c6c004bbafe82", "org:auth0|5f7c8ec7c33c6c004bbafe82", ""},
+		{42, "org:42", ""},
+		{"42", "org:42", ""},
+		{"-", "victim", ""},
+		{1.5, "", "is no name"},
+		{[]string{"globex"}, "", "is no name"},
+		{map[string]any{}, "", "is no name"},
+		{int64(1 << 53), "", "is no name"},
+		{"a,b", "", "is no name"},
+		{nil, "", "says that there is none"},
+		{"", "", "says that there is none"},
+	} {
+		r := g.get(t, "/", caller(tt.org), "X-Owner: victim")
+		if tt.tenant == "" {
+			if r.status != http.StatusUnauthorized || len(r.seen) != 0 || !strings.Contains(r.body, "The claim https://example.com/org in the metadata of envoy.filters.http.jwt_authn "+tt.detail) {
+				t.Errorf("claim %v: got %d %s", tt.org, r.status, r.body)
+			}
+			continue
+		}
+		if r.status != http.StatusOK || len(r.seen) != 1 || r.seen[0].Header.Get("X-Mete-Tenant") != tt.tenant {
+			t.Errorf("claim %v: got %d %s, want tenant %s", tt.org, r.status, r.body, tt.tenant)
+		}
+	}
+}
