@@ -65,6 +65,8 @@ type Keeper struct {
 	inFlight  int
 	probeAt   int64
 	salt      uint64 // of the last purse
+	toldIn    int64  // second
+	told      int    // refusals that the others were told of in it
 
 	wakeUp chan struct{}
 }

@@ -336,6 +336,7 @@ func (p *Purse) renewed(now Instant, op *Operation, res Result) {
 		p.dry, p.waiting = refusal{at: now, set: true}, refusal{} // the next request will recall it
 	default:
 		p.refuse(now, res.Left)
+		p.tellRefused(now)
 	}
 	p.batch = p.spendable(now)
 }

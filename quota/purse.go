@@ -67,8 +67,9 @@ type Purse struct {
 	suspect      int64  // spent from leases since terms may have changed unheard
 	outage       outage
 	recall       recall
-	following    bool // the board tells of the account's changes
-	returning    bool // another replica has asked for what is not needed
+	following    bool  // the board tells of the account's changes
+	returning    bool  // another replica has asked for what is not needed
+	wantedUntil  int64 // monotonic time until which another replica may be refusing requests
 
 	// What the store knows, as of the last operation that is known to be applied.
 	holder      string // incarnation that used and seq belong to; "": none yet
@@ -267,6 +268,7 @@ func (p *Purse) Refund(now Instant, n, uncovered int64) {
 		p.keeper.poke(p)
 	} else {
 		p.planReport(now)
+		p.offer(now)
 	}
 }
 

@@ -15,12 +15,22 @@ const recallTimeout = 120 * time.Millisecond
 // followed: a tenant that goes on asking is refused again by then.
 const followLonger = 5 * time.Second
 
+// giveBackAfter is how long what was given back waits to be reported while another
+// replica refuses requests for lack of it.
+const giveBackAfter = time.Second
+
+// maxTold bounds how many refusals a second the others are told of: each is a write of
+// the store, and where very many accounts are used up at once, some wait for the next
+// refusal.
+const maxTold = 100
+
 // A recall is one wait for units that other replicas return, before requests are
 // refused for lack of them (design 6.3).
 type recall struct {
 	until int64 // monotonic time; 0: none is under way
 	send  bool  // the others are still to be asked
 	sent  refusal
+	told  int64 // monotonic time of the last word to the others that nobody waited for; 0: none
 	left  int64 // as last heard
 	least int64
 }
@@ -50,6 +60,41 @@ func (p *Purse) mayRecall(now Instant, op *Operation, res Result) bool {
 // recallable tells whether others hold units that they may return.
 func (p *Purse) recallable(op *Operation, res Result) bool {
 	return p.keeper.cfg.Board != nil && res.Leased > sum(op.Hold)
+}
+
+// tellRefused has the others told that requests are refused, where they hold nothing but
+// have used units that may come back. Nobody waits for it.
+func (p *Purse) tellRefused(now Instant) {
+	if p.keeper.cfg.Board == nil || p.others <= 0 || p.keeper.replicas() < 2 {
+		return
+	}
+	memory := p.keeper.cfg.RefusalMemory
+	if p.recall.sent.set && now.since(p.recall.sent.at) < memory || p.recall.told > 0 && now.Mono-p.recall.told < int64(memory) {
+		return // they know
+	}
+	if p.keeper.mayTell(now) {
+		p.recall.send, p.recall.told = true, now.Mono
+	}
+}
+
+// mayTell reports whether one more refusal may be told of in this second, and counts it.
+func (k *Keeper) mayTell(now Instant) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if second := now.second(); second != k.toldIn {
+		k.toldIn, k.told = second, 0
+	}
+	k.told++
+	return k.told <= maxTold
+}
+
+// offer has units that came back returned soon, if another replica has asked for some
+// lately and may be refusing requests.
+func (p *Purse) offer(now Instant) {
+	if now.Mono < p.wantedUntil {
+		p.returning = true
+		p.lookAt(now.Mono + int64(giveBackAfter))
+	}
 }
 
 // sendRecall asks the other replicas, if p is to.
@@ -137,7 +182,8 @@ func (p *Purse) heard(a Account) {
 }
 
 // Recalled tells that another replica needs units of an account: this one returns what
-// it has not spent. It is safe for concurrent use.
+// it has not spent, and for a while, soon, what is given back. It is safe for concurrent
+// use.
 func (k *Keeper) Recalled(key Key) {
 	p := k.find(key)
 	if p == nil {
@@ -145,7 +191,8 @@ func (k *Keeper) Recalled(key Key) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.held > 0 {
+	p.wantedUntil = k.now().Mono + int64(k.cfg.RefusalMemory+followLonger)
+	if p.held > 0 || p.used < p.reported {
 		p.returning = true
 		k.poke(p)
 	}

@@ -191,3 +191,164 @@ func TestRecall_Q38_TwoThatAskEachOther(t *testing.T) {
 		}
 	})
 }
+
+// Units that are given back at one replica are usable at another within 2 s while requests
+// are refused there: soon after the end of the quota or long after it, also where the one
+// that gives back has not heard of the end, and where what was left was too little.
+func TestRecall_A26_GivenBackUnitsAreUsableElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		calm       time.Duration // between the end of the quota and the units that come back
+		left, need int64
+		every      time.Duration // between two requests
+	}{
+		"at once":       {need: 1, every: 300 * time.Millisecond},
+		"soon":          {calm: 3 * time.Second, need: 1, every: 300 * time.Millisecond},
+		"late":          {calm: 5 * time.Minute, need: 1, every: 300 * time.Millisecond},
+		"more than one": {calm: time.Minute, left: 2, need: 6, every: 300 * time.Millisecond},
+		"before a word": {calm: 17 * time.Second, need: 1, every: 300 * time.Millisecond},
+		"rarely asked":  {calm: time.Minute, need: 1, every: 1700 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := &storetest.Memory{}
+				boards := storetest.NewBoards(m, 3*time.Millisecond)
+				a, b := talk(t, m, boards, "a", terms(100)), talk(t, m, boards, "b", terms(100))
+				for _, r := range []*till{a, b} {
+					r.keeper.SetReplicas(2)
+				}
+				a.mustCharge(10)
+				time.Sleep(time.Minute) // a has reported, and knows of nobody else
+				b.mustCharge(90 - c.left)
+				for end := time.Now().Add(c.calm); ; time.Sleep(c.every) {
+					if ok, _ := b.charge(c.need); ok {
+						t.Fatal("admitted past the quota")
+					}
+					if !time.Now().Before(end) {
+						break
+					}
+				}
+				a.lock.Lock()
+				a.purse.Refund(a.at(), 5, 0)
+				a.lock.Unlock()
+				back := time.Now()
+				for {
+					if ok, _ := b.charge(c.need); ok {
+						return
+					}
+					if time.Since(back) > 2*time.Second {
+						t.Fatalf("refused %v after 5 units came back; account %+v", time.Since(back), m.Account(key()))
+					}
+					time.Sleep(min(c.every, 100*time.Millisecond))
+				}
+			})
+		})
+	}
+}
+
+// All that is refused together asks the others no more often than a bound says, and one
+// account's refusals no more often than they are remembered.
+func TestRecall_A35_RefusalsAreToldWithinBounds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		boards := storetest.NewBoards(m, 3*time.Millisecond)
+		a, b := talk(t, m, boards, "a", terms(20)), talk(t, m, boards, "b", terms(20))
+		for _, r := range []*till{a, b} {
+			r.keeper.SetReplicas(2)
+			r.mustCharge(10)
+		}
+		for range 600 {
+			b.charge(1)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := b.keeper.Stats().Recalls; n < 5 || n > 8 {
+			t.Errorf("%d words to the others in a minute of refusals, want one each 10 s", n)
+		}
+		if n := m.Writes(key()); n > 10 {
+			t.Errorf("%d writes of an account of which nothing comes back", n)
+		}
+		a.keeper.SetReplicas(1)
+		b.keeper.SetReplicas(1)
+		before := b.keeper.Stats().Recalls
+		for range 300 {
+			b.charge(1)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := b.keeper.Stats().Recalls; n != before {
+			t.Errorf("%d words to nobody", n-before)
+		}
+	})
+}
+
+// Of units that come back the replica takes some again that gave them back: the rest, in its
+// lease, is not refused to others.
+func TestRecall_A26_WhatIsLentAgainIsNotRefusedElsewhere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		boards := storetest.NewBoards(m, 3*time.Millisecond)
+		a, b := talk(t, m, boards, "a", terms(100)), talk(t, m, boards, "b", terms(100))
+		for _, r := range []*till{a, b} {
+			r.keeper.SetReplicas(2)
+		}
+		a.mustCharge(20)
+		b.mustCharge(80)
+		if ok, _ := b.charge(1); ok {
+			t.Fatal("admitted past the quota")
+		}
+		time.Sleep(100 * time.Millisecond) // a has heard that units are wanted
+		a.lock.Lock()
+		a.purse.Refund(a.at(), 6, 0)
+		a.lock.Unlock()
+		a.mustCharge(1)
+		back := time.Now()
+		for range 5 {
+			for {
+				if ok, _ := b.charge(1); ok {
+					break
+				}
+				if time.Since(back) > 2*time.Second {
+					t.Fatalf("refused %v after 6 units came back; account %+v", time.Since(back), m.Account(key()))
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+	})
+}
+
+// However many accounts are used up at once, the store is not written to for all of them.
+func TestRecall_A35_ManyRefusalsAreToldWithinABound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		boards := storetest.NewBoards(m, 3*time.Millisecond)
+		a, b := talk(t, m, boards, "a", terms(10)), talk(t, m, boards, "b", terms(10))
+		a.keeper.SetReplicas(2)
+		b.keeper.SetReplicas(2)
+		for i := range 300 {
+			k := key()
+			k.Tenant = fmt.Sprint("org:", i)
+			k.Root = k.Tenant
+			for _, r := range []*till{a, b} {
+				r.lock.Lock()
+				r.purse = r.keeper.Open(k, quota.Window{ID: "w"}, terms(10), &r.lock)
+				r.lock.Unlock()
+			}
+			a.mustCharge(10)
+			time.Sleep(time.Millisecond)
+			a.lock.Lock()
+			a.purse.Close() // all is reported, and nothing is out
+			a.lock.Unlock()
+			synctest.Wait()
+			if ok, _ := b.charge(1); ok {
+				t.Fatal("admitted past the quota")
+			}
+		}
+		synctest.Wait()
+		if n := b.keeper.Stats().Recalls; n < 100 || n > 200 {
+			t.Errorf("%d words to the others within a second or two, want 100 a second", n)
+		}
+	})
+}
