@@ -193,6 +193,15 @@ func add(counts map[string]int, key string, n int) {
 	}
 }
 
+// TenantsOn returns how many tenants name a plan.
+func (c *Catalog) TenantsOn(plan string) int {
+	sum := 0
+	for _, n := range c.planUse[plan] {
+		sum += n
+	}
+	return sum
+}
+
 // lean returns doc without what a million of them need not keep.
 func (c *Catalog) lean(doc *Document) *Document {
 	d := *doc

@@ -67,11 +67,7 @@ func (k *checker) fail(path, format string, args ...any) { k.add(path, format, a
 func (k *checker) warn(path, format string, args ...any) { k.add(path, format, args...).Warning = true }
 
 func (k *checker) deletePlan(name string) {
-	tenants := 0
-	for _, n := range k.c.planUse[name] {
-		tenants += n
-	}
-	if tenants > 0 {
+	if tenants := k.c.TenantsOn(name); tenants > 0 {
 		k.fail("", "%s", someTenants(tenants, "is on it; move it to another plan first", "are on it; move them to another plan first"))
 	}
 	for _, app := range k.apps() {

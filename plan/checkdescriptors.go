@@ -65,48 +65,78 @@ func (d *Document) line(n int) string {
 }
 
 // replaced warns of the names of limits to replace that no limit of the domain has.
-// What should have been replaced is counted as well then. Names like it are looked for
-// a few times only: to compare all with all takes long.
+// What should have been replaced is counted as well then.
 func (k *checker) replaced(l *RateLimits, others []*entry) {
+	all := []*RateLimits{l}
+	for _, e := range others {
+		all = append(all, e.doc.RateLimits)
+	}
+	for _, p := range l.replacesUnknown(all) {
+		k.told(p)
+	}
+}
+
+// UnknownReplaces returns a warning for each name of a limit to replace that no limit of
+// its domain has, in all the documents of some domains.
+func UnknownReplaces(all []*RateLimits) []Problem {
+	var problems []Problem
+	for _, l := range all {
+		var domain []*RateLimits
+		for _, other := range all {
+			if other.Domain == l.Domain {
+				domain = append(domain, other)
+			}
+		}
+		for _, p := range l.replacesUnknown(domain) {
+			p.File, p.Index, p.Kind, p.Name = l.File, l.index, KindRateLimits, l.Domain
+			problems = append(problems, p)
+		}
+	}
+	return problems
+}
+
+// replacesUnknown returns a warning for each name of a limit to replace that none of a
+// domain has. Names like it are looked for a few times only: to compare all with all takes
+// long.
+func (l *RateLimits) replacesUnknown(domain []*RateLimits) []Problem {
 	const guesses = 20
-	var known []string // sorted once somebody asks for it
-	unknown := 0
+	var problems []Problem
+	var known []string // sorted once some rule replaces another
 	l.eachRule(func(r *DescriptorRule) {
 		if r.Limit == nil || len(r.Limit.Replaces) == 0 {
 			return
 		}
 		if known == nil {
-			known = namedLimits(l, others)
+			known = namedLimits(domain)
 		}
 		for _, name := range r.Limit.Replaces {
 			if _, found := slices.BinarySearch(known, name); found {
 				continue
 			}
 			advice := "give one that name"
-			if unknown++; unknown <= guesses {
+			if len(problems) < guesses {
 				if near := nearest(name, known); near != "" {
 					advice = "did you mean " + near + "?"
 				}
 			}
-			k.told(Problem{
+			problems = append(problems, Problem{
 				Line: r.at.line, Col: r.at.col, Path: r.Path + ": rate_limit.replaces", Warning: true,
 				Message: fmt.Sprintf("no limit of domain %s is called %s; %s", label(l.Domain), label(name), advice),
 			})
 		}
 	})
+	return problems
 }
 
 // namedLimits returns the names of all limits of a domain, sorted.
-func namedLimits(l *RateLimits, others []*entry) []string {
+func namedLimits(domain []*RateLimits) []string {
 	names := []string{}
-	note := func(r *DescriptorRule) {
-		if r.Limit != nil && r.Limit.Name != "" {
-			names = append(names, r.Limit.Name)
-		}
-	}
-	l.eachRule(note)
-	for _, e := range others {
-		e.doc.RateLimits.eachRule(note)
+	for _, l := range domain {
+		l.eachRule(func(r *DescriptorRule) {
+			if r.Limit != nil && r.Limit.Name != "" {
+				names = append(names, r.Limit.Name)
+			}
+		})
 	}
 	slices.Sort(names)
 	return names

@@ -47,6 +47,11 @@ func build() buildInfo {
 	return b
 }
 
+// String is the version as a person reads it.
+func (b buildInfo) String() string {
+	return fmt.Sprintf("mete %s (%s, %s)", b.Version, b.Go, b.Platform)
+}
+
 func versionCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Show what this binary is", Args: noArgs}
 	output := cmd.Flags().StringP("output", "o", "text", "text or json")
@@ -54,7 +59,7 @@ func versionCommand() *cobra.Command {
 		b := build()
 		switch *output {
 		case "text":
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "mete %s (%s, %s)\n", b.Version, b.Go, b.Platform)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), b)
 			return err
 		case "json":
 			enc := json.NewEncoder(cmd.OutOrStdout())

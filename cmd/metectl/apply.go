@@ -40,9 +40,9 @@ makes replicas take new leases.
 A file of descriptors for envoyproxy/ratelimit becomes ratelimits/DOMAIN. Several files of one
 domain are written by metectl import envoy-ratelimit --merge-domains.
 
-A quota that would be lowered below what is used of it already is shown, and so is an App that
-no host would lead to any more; you are asked first on a terminal, and elsewhere --yes must be
-given then.
+What you may not mean is shown, and you are asked first on a terminal; elsewhere --yes must
+be given then: a quota lowered below what is used of it already, a plan in use without
+limits, an App that no host leads to any more, limits that begin to bind.
 
 --dry-run=client stops before the transaction, --dry-run=server sends it without writing.
 --wait waits until a replica enforces what was written, or tells why it does not.`,
@@ -99,6 +99,9 @@ func (c *cli) apply(ctx context.Context, files []string, dryRun string, wait, ye
 	if err := c.confirmShortfalls(short, yes, dryRun != ""); err != nil {
 		return err
 	}
+	if err := c.confirmEmptied(b.emptied, yes, dryRun != ""); err != nil {
+		return err
+	}
 	if err := c.confirmWaysLost(waysLost(b.before, b.after), yes, dryRun != ""); err != nil {
 		return err
 	}
@@ -148,6 +151,7 @@ func (c *cli) prepare(ctx context.Context, client *clientv3.Client, b *batch) ([
 		catalog.Put(s.doc, s.stored.revision)
 	}
 	b.after = catalog.Snapshot()
+	b.emptied = emptiedPlans(steps, catalog)
 	for _, doc := range b.docs {
 		b.problems = append(b.problems, catalog.Check(doc)...)
 	}
@@ -248,7 +252,7 @@ func (c *cli) printViews(views []stepView) error {
 		return c.writeAs(views, nil)
 	}
 	for _, v := range views {
-		line := reference(v.Kind, v.Name)
+		line := printable(reference(v.Kind, v.Name))
 		if c.output == "table" {
 			line += " " + v.Result
 		}

@@ -120,7 +120,7 @@ func (c *cli) confirmBindings(all []bindingView, yes, dry bool) error {
 		return nil
 	}
 	if !isTerminal(c.stdin) {
-		return usageError("limits that begin to bind want a yes", "add --yes, or write cascade: false where they should not; nothing was sent")
+		return needsYes("limits that begin to bind want a yes", "add --yes, or write cascade: false where they should not; nothing was sent")
 	}
 	return c.ask("go on?", "nothing was sent")
 }

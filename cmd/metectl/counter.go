@@ -2,12 +2,15 @@ package main
 
 import (
 	"github.com/spf13/cobra"
+
+	"github.com/meteproject/mete/plan"
 )
 
 func (c *cli) counterCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "counter",
-		Short: "List, show and reset counters",
+		Use:     "counter",
+		Aliases: []string{"counters"},
+		Short:   "List, show and reset counters",
 		Long: `List, show and reset what is counted in the running windows: of the descriptors of a rate
 limit domain, and of the quotas that a tenant's plan gives.
 
@@ -29,12 +32,15 @@ them, but a reset makes them full again.`,
 func (c *cli) counterListCommand() *cobra.Command {
 	var tenant, app string
 	cmd := &cobra.Command{
-		Use:   "ls DOMAIN | ls --tenant TENANT",
-		Short: "List live counters and how much of each is used",
+		Use:     "list DOMAIN | list --tenant TENANT",
+		Aliases: []string{"ls"},
+		Short:   "List live counters and how much of each is used",
 		Long: `List the counters of a domain that have counted something in their running windows, or the
 quotas of a tenant. Reading costs nothing and opens no window.`,
-		Example: "  metectl counter ls edge\n  metectl counter ls edge -o json\n  metectl counter ls --tenant org:acme",
+		Example: "  metectl counter list edge\n  metectl counter list edge -o json\n  metectl counter list --tenant org:acme",
 		Args:    exactly(0, 1, "one domain, or --tenant"),
+
+		ValidArgsFunction: c.completeNames(plan.KindRateLimits),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := domainOrTenant(args, 1, tenant, app); err != nil {
 				return err
@@ -45,7 +51,7 @@ quotas of a tenant. Reading costs nothing and opens no window.`,
 			return c.listDomain(cmd.Context(), args[0])
 		},
 	}
-	addTenant(cmd, &tenant, &app)
+	c.addTenant(cmd, &tenant, &app)
 	return cmd
 }
 
@@ -56,6 +62,8 @@ func (c *cli) counterShowCommand() *cobra.Command {
 		Long:    `Show the limits of the counter of a descriptor, used or not.`,
 		Example: "  metectl counter show edge org=northwind,route=export",
 		Args:    exactly(2, 2, "a domain and a descriptor; put commas between its entries"),
+
+		ValidArgsFunction: c.completeNames(plan.KindRateLimits),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.showCounter(cmd.Context(), args[0], args[1])
 		},
@@ -82,6 +90,8 @@ are reset, not those of its ancestors, which its requests may count in, too; its
 On a terminal you are asked first; elsewhere --yes must be given.`,
 		Example: "  metectl counter reset edge org=northwind,route=export\n  metectl counter reset edge org=northwind --unit hour --yes\n  metectl counter reset --tenant org:acme --limit monthly",
 		Args:    exactly(0, 2, "a domain and a descriptor, with commas between its entries, or --tenant"),
+
+		ValidArgsFunction: c.completeNames(plan.KindRateLimits),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := domainOrTenant(args, 2, r.tenant, r.app); err != nil {
 				return err
@@ -92,16 +102,18 @@ On a terminal you are asked first; elsewhere --yes must be given.`,
 			return c.reset(cmd.Context(), r)
 		},
 	}
-	addTenant(cmd, &r.tenant, &r.app)
+	c.addTenant(cmd, &r.tenant, &r.app)
 	cmd.Flags().StringVar(&r.unit, "unit", "", "`unit` of the limits of a descriptor to reset: second, minute, hour, day, week, month or year; all unless given")
 	cmd.Flags().StringVar(&r.limit, "limit", "", "quota of the tenant to reset; all unless given")
 	cmd.Flags().BoolVarP(&r.yes, "yes", "y", false, "do not ask")
 	return cmd
 }
 
-func addTenant(cmd *cobra.Command, tenant, app *string) {
+func (c *cli) addTenant(cmd *cobra.Command, tenant, app *string) {
 	cmd.Flags().StringVar(tenant, "tenant", "", "`tenant` whose quotas are meant, rather than a domain's counters")
 	cmd.Flags().StringVar(app, "app", "", "`app` whose limits are meant; needed if there are several and the tenant names none")
+	c.completeFlag(cmd, "tenant", plan.KindTenant)
+	c.completeFlag(cmd, "app", plan.KindApp)
 }
 
 // domainOrTenant checks that either is named, not both: args are n, or none and a tenant.

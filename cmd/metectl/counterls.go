@@ -82,7 +82,7 @@ func (c *cli) writeCounters(r counterReport, now time.Time, nothing string) erro
 	switch {
 	case c.output == "name":
 		for _, line := range r.lines() {
-			if _, err := fmt.Fprintln(c.stdout, line); err != nil {
+			if _, err := fmt.Fprintln(c.stdout, printable(line)); err != nil {
 				return err
 			}
 		}
@@ -103,7 +103,7 @@ func loadDomain(ctx context.Context, client *clientv3.Client, what, name string)
 	d := catalog.Snapshot().Domain(name)
 	switch {
 	case d == nil:
-		return nil, &failure{code: exitNotFound, what: what, why: "no document with that domain is in force", next: "metectl get ratelimits lists the documents"}
+		return nil, &failure{code: exitNotFound, what: what, why: "no document with that domain is in force", next: "metectl get ratelimits lists the documents; the quotas of a tenant are shown with --tenant NAME"}
 	case d.Broken != "":
 		return nil, &failure{code: exitInvalid, what: what, why: d.Broken, next: "metectl status lists what is rejected"}
 	}

@@ -230,7 +230,7 @@ func (c *cli) confirmReset(t *counterTarget, yes bool) error {
 	}
 	counter := t.limits[0].Descriptor
 	if !isTerminal(c.stdin) {
-		return usageError("resetting "+counter+" wants a yes", "add --yes; nothing was reset")
+		return needsYes("resetting "+counter+" wants a yes", "add --yes; nothing was reset")
 	}
 	var parts []string
 	for _, v := range t.limits {

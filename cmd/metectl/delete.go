@@ -26,6 +26,8 @@ those below it and by its API keys.
 On a terminal you are asked first; elsewhere --yes must be given.`,
 		Example: "  metectl delete plan free\n  metectl delete credential 3f2a9c1b2d4e --yes",
 		Args:    exactly(0, 2, "a kind and a name, or documents with -f"),
+
+		ValidArgsFunction: c.completeReference,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.deleteAll(cmd.Context(), args, files, yes)
 		},
@@ -191,7 +193,7 @@ func (c *cli) confirm(doomed []stored, yes bool) error {
 		names = append(names, shortReference(s.kind, s.name))
 	}
 	if !isTerminal(c.stdin) {
-		return usageError("deleting "+strings.Join(names, ", ")+" wants a yes", "add --yes; nothing was deleted")
+		return needsYes("deleting "+strings.Join(names, ", ")+" wants a yes", "add --yes; nothing was deleted")
 	}
 	return c.ask("delete "+strings.Join(names, ", ")+"?", "nothing was deleted")
 }

@@ -81,7 +81,7 @@ func (c *cli) printDiffs(views []diffView) error {
 	for _, v := range views {
 		text := v.Diff
 		if c.output == "name" {
-			text = reference(v.Kind, v.Name) + "\n"
+			text = printable(reference(v.Kind, v.Name)) + "\n"
 		}
 		if _, err := io.WriteString(c.stdout, text); err != nil {
 			return err

@@ -17,6 +17,7 @@ type batch struct {
 	texts    map[string][]byte // by file
 
 	before, after *plan.Snapshot // what the store has, without and with docs; set by prepare
+	emptied       []emptied      // by docs; set by prepare, too
 }
 
 // position returns where a field of doc stands in its file; zeros if unknown.

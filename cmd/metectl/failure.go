@@ -13,7 +13,7 @@ import (
 const (
 	exitDone        = 0   // done; or: no differences, valid, nothing rejected
 	exitNegative    = 1   // a negative answer, not a failure: differences found, something rejected
-	exitUsage       = 2   // wrong flags or arguments
+	exitUsage       = 2   // wrong flags or arguments; or a yes is missing
 	exitInvalid     = 3   // a document is invalid
 	exitConflict    = 4   // changed since it was read
 	exitNotFound    = 5   // no such document, tenant or file
@@ -52,6 +52,11 @@ func usageError(why, next string) error {
 	return &failure{code: exitUsage, what: "wrong command line", why: why, next: next}
 }
 
+// needsYes says that a command asks first, where there is no terminal to ask at.
+func needsYes(why, next string) error {
+	return &failure{code: exitUsage, what: "not confirmed", why: why, next: next}
+}
+
 // fileError classifies an error of the file system.
 func fileError(what string, err error) error {
 	f := &failure{code: exitUsage, what: what, why: err.Error(), next: "name a readable file or folder, or - for standard input"}
@@ -82,9 +87,9 @@ func report(ctx context.Context, stderr io.Writer, err error) int {
 	if !errors.As(err, &f) { // cobra's own errors: unknown command or flag
 		f = &failure{code: exitUsage, what: "wrong command line", why: firstLine(err.Error()), next: "metectl --help lists the commands"}
 	}
-	_, _ = fmt.Fprintf(stderr, "metectl: %s: %s\n", f.what, f.why)
+	_, _ = fmt.Fprintf(stderr, "metectl: %s: %s\n", printable(f.what), printable(f.why))
 	if f.next != "" {
-		_, _ = fmt.Fprintf(stderr, "next: %s\n", f.next)
+		_, _ = fmt.Fprintf(stderr, "next: %s\n", printable(f.next))
 	}
 	return f.code
 }

@@ -18,14 +18,16 @@ func (c *cli) getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME]",
 		Short: "Show documents as they are in the store",
-		Long: `Show documents as they are in the store. KIND is app, plan, routes, tenant, credential,
-webhook or ratelimits, in singular or plural; KIND/NAME is one word for both.
+		Long: `Show documents as they are in the store. KIND is app, plan, routes, tenant, credential (or
+key) or ratelimits, in singular or plural; KIND/NAME is one word for both.
 
 -o yaml and json print what can be applied again. --raw prints the text as it was written,
 comments included, valid or not; of ratelimits, so does -o yaml. Of credentials the hash is
 cut short.`,
 		Example: "  metectl get plans\n  metectl get tenant org:acme -o yaml",
 		Args:    exactly(1, 2, "a kind, and a name if you like"),
+
+		ValidArgsFunction: c.completeReference,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			kind, name, err := parseReference(args)
 			if err != nil {
@@ -87,7 +89,7 @@ func (c *cli) printDocuments(kind plan.Kind, found []stored, alone bool) error {
 	switch c.output {
 	case "name":
 		for _, s := range found {
-			if _, err := fmt.Fprintln(c.stdout, shortReference(kind, s.name)); err != nil {
+			if _, err := fmt.Fprintln(c.stdout, printable(shortReference(kind, s.name))); err != nil {
 				return err
 			}
 		}

@@ -14,10 +14,11 @@ import (
 
 func (c *cli) keyCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "key",
-		Short: "Make and list API keys",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:     "key",
+		Aliases: []string{"keys"},
+		Short:   "Make and list API keys",
+		Args:    unknownCommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(c.keyCreateCommand(), c.keyListCommand())
 	return cmd
@@ -39,6 +40,7 @@ nowhere: the store holds its SHA-256 only.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&r.tenant, "tenant", "", "`tenant` that the key belongs to (required)")
+	c.completeFlag(cmd, "tenant", plan.KindTenant)
 	f.StringVar(&r.principal, "principal", "", "`who` uses the key")
 	f.StringVar(&r.class, "class", "", "`class` of its requests; the app's class rules decide if left out")
 	f.StringVar(&r.prefix, "prefix", "mk", "`start` of the key, for class rules and for people")
@@ -48,9 +50,10 @@ nowhere: the store holds its SHA-256 only.`,
 
 func (c *cli) keyListCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List API keys by the start of their hash",
-		Args:  exactly(0, 0, "no arguments"),
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List API keys by the start of their hash",
+		Args:    exactly(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.get(cmd.Context(), plan.KindCredential, "", false)
 		},

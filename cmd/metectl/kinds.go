@@ -15,7 +15,7 @@ func kindWords() map[plan.Kind][]string {
 		plan.KindPlan:       {"plan", "plans"},
 		plan.KindRoutes:     {"routes", "route"},
 		plan.KindTenant:     {"tenant", "tenants"},
-		plan.KindCredential: {"credential", "credentials"},
+		plan.KindCredential: {"credential", "credentials", "key", "keys"},
 		plan.KindWebhook:    {"webhook", "webhooks"},
 		plan.KindRateLimits: {"ratelimits", "ratelimit"},
 	}
@@ -40,7 +40,7 @@ func parseKind(word string) (plan.Kind, error) {
 		}
 	}
 	return "", usageError(fmt.Sprintf("%q is no kind of document", word),
-		"use one of apps, plans, routes, tenants, credentials, webhooks, ratelimits")
+		"use one of apps, plans, routes, tenants, credentials (or keys), ratelimits")
 }
 
 // reference is how a document is named in output: plan/free.

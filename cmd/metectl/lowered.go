@@ -120,7 +120,7 @@ func (c *cli) confirmShortfalls(found []shortfall, yes, dry bool) error {
 		return nil
 	}
 	if !isTerminal(c.stdin) {
-		return usageError("lowering a quota below what is used wants a yes", "add --yes; nothing was sent")
+		return needsYes("lowering a quota below what is used wants a yes", "add --yes; nothing was sent")
 	}
 	return c.ask("apply?", "nothing was sent")
 }

@@ -185,6 +185,13 @@ func readStatus(ctx context.Context, client *clientv3.Client) (statusReport, err
 		v.Needs = needsNewer(v, r.Store.minimum)
 		r.Replicas = append(r.Replicas, v)
 	}
+	var more bool
+	if r.Ignored, more, err = store.StrayKeys(ctx, client); err != nil {
+		return r, err
+	}
+	if more {
+		r.Ignored = append(r.Ignored, "and more")
+	}
 	rejections, err := store.Statuses(ctx, client)
 	for _, rej := range rejections {
 		r.Rejected = append(r.Rejected, viewRejection(rej))

@@ -65,6 +65,8 @@ unreachable or timed out; 8 partly done; 130 interrupted.`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.settle(cmd) },
 	}
+	root.Version = readVersion().String()
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true
 	f := root.PersistentFlags()
 	f.StringSliceVar(&c.endpoints, "endpoints", []string{defaultEndpoint}, "etcd `addresses`, between commas")
@@ -186,5 +188,5 @@ func exactly(least, most int, what string) cobra.PositionalArgs {
 
 // say prints a remark for people, on stderr.
 func (c *cli) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(c.stderr, format+"\n", args...)
+	_, _ = fmt.Fprintln(c.stderr, printable(fmt.Sprintf(format, args...)))
 }

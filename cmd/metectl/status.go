@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,8 @@ type statusReport struct {
 	Store    storeView      `json:"store"`
 	Replicas []replicaView  `json:"replicas"`
 	Rejected []rejectedView `json:"rejected"`
+	// Ignored are keys under /mete/v1/ that are no documents, 100 at most.
+	Ignored []string `json:"ignored_keys,omitempty"`
 	// Begin are the limits that begin to bind once the upgrade is finalized.
 	Begin []bindingView `json:"begins_to_bind,omitempty"`
 }
@@ -71,7 +74,7 @@ enforced, the last valid one still is.
 
 A replica that is too old for what the store holds goes on with the last versions that it
 could read; it is marked here. Limits that begin to bind with metectl finalize-upgrade are
-listed.
+listed, and so are keys under /mete/v1/ that are no documents, which replicas pass over.
 
 Exit codes: 0 nothing is rejected, 1 something is or a replica needs a newer version.`,
 		Args: exactly(0, 0, "no arguments"),
@@ -106,7 +109,7 @@ func (c *cli) printStatus(r statusReport) error {
 	case "table":
 	case "name":
 		for _, d := range r.Rejected {
-			if _, err := fmt.Fprintln(c.stdout, reference(d.Kind, d.Name)); err != nil {
+			if _, err := fmt.Fprintln(c.stdout, printable(reference(d.Kind, d.Name))); err != nil {
 				return err
 			}
 		}
@@ -133,6 +136,9 @@ func (c *cli) printStatus(r statusReport) error {
 	if err := printBindings(c.stdout, r.Begin); err != nil {
 		return err
 	}
+	if err := r.printIgnored(c.stdout, width); err != nil {
+		return err
+	}
 	if len(r.Rejected) == 0 {
 		return nil
 	}
@@ -148,6 +154,19 @@ func (c *cli) printStatus(r statusReport) error {
 	}
 	t.gap = true
 	return t.write(c.stdout, width)
+}
+
+// printIgnored lists the keys that replicas pass over.
+func (r *statusReport) printIgnored(w io.Writer, width int) error {
+	if len(r.Ignored) == 0 {
+		return nil
+	}
+	t := newTable("IGNORED: NO DOCUMENT HAS SUCH A KEY")
+	for _, key := range r.Ignored {
+		t.add(key)
+	}
+	t.gap = true
+	return t.write(w, width)
 }
 
 func orDash(s string) string {

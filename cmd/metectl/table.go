@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// A table is for people: columns two spaces apart, no borders. Only its last
-// column is ever cut, and only on a terminal.
+// A table is for people: columns two spaces apart, no borders. On a terminal its last
+// column is cut to fit; the others are never wider than widestCell.
 type table struct {
 	rows  [][]string
 	right map[int]bool // columns of numbers
@@ -26,7 +26,19 @@ func (t *table) alignRight(columns ...int) *table {
 	return t
 }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+// widestCell is how many letters a cell before the last one may have: a name can have
+// 256, and would push all others out of sight. -o name and -o json have it whole.
+const widestCell = 64
+
+func (t *table) add(cells ...string) {
+	for i := range cells {
+		cells[i] = strings.ReplaceAll(printable(cells[i]), "\n", `\n`)
+		if i < len(cells)-1 {
+			cells[i] = cut(cells[i], widestCell)
+		}
+	}
+	t.rows = append(t.rows, cells)
+}
 
 // write prints the table. width is that of the terminal; 0: no limit.
 func (t *table) write(w io.Writer, width int) error {

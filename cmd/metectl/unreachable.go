@@ -62,7 +62,7 @@ func (c *cli) confirmWaysLost(found []wayLost, yes, dry bool) error {
 		return nil
 	}
 	if !isTerminal(c.stdin) {
-		return usageError("leaving "+plural(len(found), "app")+" without a host wants a yes", "add --yes; nothing was sent")
+		return needsYes("leaving "+plural(len(found), "app")+" without a host wants a yes", "add --yes; nothing was sent")
 	}
 	return c.ask("apply?", "nothing was sent")
 }

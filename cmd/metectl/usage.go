@@ -26,11 +26,14 @@ LEASED are units that replicas hold to spend without asking; they count as neith
 left. Rate limits show no use: their buckets live in the replicas.`,
 		Example: "  metectl usage org:acme\n  metectl usage project:acme-prod --path -o json",
 		Args:    exactly(1, 1, "one tenant"),
+
+		ValidArgsFunction: c.completeNames(plan.KindTenant),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.usage(cmd.Context(), args[0], app, path)
 		},
 	}
-	cmd.Flags().StringVar(&app, "app", "", "`app` whose limits are shown; needed if there are several and the tenant names none")
+	cmd.Flags().StringVar(&app, "app", "", "`app` whose limits are shown; those of all apps that know the tenant if left out")
+	c.completeFlag(cmd, "app", plan.KindApp)
 	cmd.Flags().BoolVar(&path, "path", false, "show the limits of its ancestors that its requests are charged to, too")
 	return cmd
 }
@@ -46,12 +49,12 @@ func (c *cli) usage(ctx context.Context, tenant, app string, path bool) error {
 		if err != nil {
 			return err
 		}
-		terms, err := tenantTerms(catalog.Snapshot(), now, tenant, app)
+		all, err := appTerms(catalog.Snapshot(), now, tenant, app)
 		if err != nil {
 			return err
 		}
-		r.Limits, err = usageLimits(ctx, store.NewAccounts(client), now, terms, path)
-		return err
+		several := app == "" && len(catalog.Snapshot().Names(plan.KindApp)) > 1
+		return r.read(ctx, client, now, all, several, path)
 	})
 	if err != nil {
 		return err
@@ -61,6 +64,48 @@ func (c *cli) usage(ctx context.Context, tenant, app string, path bool) error {
 		return nil
 	}
 	return c.writeAs(r, r.table(now))
+}
+
+// read adds the limits of each of some apps, with the app's name if there are several.
+func (r *usageReport) read(ctx context.Context, client *clientv3.Client, now time.Time, apps []plan.Terms, several, path bool) error {
+	for _, terms := range apps {
+		limits, err := usageLimits(ctx, store.NewAccounts(client), now, terms, path)
+		if err != nil {
+			return err
+		}
+		for i := range limits {
+			if several {
+				limits[i].App = terms.App.Name
+			}
+		}
+		r.Limits = append(r.Limits, limits...)
+	}
+	return nil
+}
+
+// appTerms returns what holds for the tenant in an app, or with none in each app that
+// knows it. An error says why there is none.
+func appTerms(s *plan.Snapshot, now time.Time, tenant, app string) ([]plan.Terms, error) {
+	apps := s.Names(plan.KindApp)
+	if t := s.Tenant(tenant); app != "" || t != nil && t.App != "" || len(apps) < 2 {
+		terms, err := tenantTerms(s, now, tenant, app)
+		return []plan.Terms{terms}, err
+	}
+	var all []plan.Terms
+	var first error
+	for _, name := range apps {
+		terms, err := tenantTerms(s, now, tenant, name)
+		switch {
+		case err == nil:
+			all = append(all, terms)
+		case first == nil:
+			first = err
+		}
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	return nil, first
 }
 
 // tenantTerms finds the app and what holds for the tenant in it.

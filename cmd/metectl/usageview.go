@@ -21,6 +21,7 @@ type usageReport struct {
 // A usageLimit is one limit of one node. Null: not known here, or not
 // applicable.
 type usageLimit struct {
+	App      string       `json:"app,omitempty"`  // where several apps know the tenant
 	Node     string       `json:"node,omitempty"` // with --path alone
 	Name     string       `json:"name"`
 	Kind     string       `json:"kind"`
@@ -49,6 +50,10 @@ func (r usageReport) table(now time.Time) *table {
 	if path {
 		head = append([]string{"NODE"}, head...)
 	}
+	apps := len(r.Limits) > 0 && r.Limits[0].App != ""
+	if apps {
+		head = append([]string{"APP"}, head...)
+	}
 	first := len(head) - 6 // USED
 	t := newTable(head...).alignRight(first, first+1, first+2, first+3)
 	for _, l := range r.Limits {
@@ -58,6 +63,9 @@ func (r usageReport) table(now time.Time) *table {
 		}
 		if path {
 			row = append([]string{l.Node}, row...)
+		}
+		if apps {
+			row = append([]string{l.App}, row...)
 		}
 		t.add(row...)
 	}

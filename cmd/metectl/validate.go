@@ -58,10 +58,11 @@ func (c *cli) validate(files []string, merge bool) error {
 	} else {
 		b.problems = append(b.problems, plan.RepeatedDomains(b.rateLimits())...)
 	}
+	b.problems = append(b.problems, plan.UnknownReplaces(b.rateLimits())...)
 	switch c.output {
 	case "table", "name":
 		for _, p := range b.problems {
-			if _, err := fmt.Fprintln(c.stdout, p); err != nil {
+			if _, err := fmt.Fprintln(c.stdout, printable(p.String())); err != nil {
 				return err
 			}
 		}

@@ -30,10 +30,15 @@ func (c *cli) versionCommand() *cobra.Command {
 			if c.output != "table" {
 				return c.writeAs(v, nil)
 			}
-			_, err := fmt.Fprintf(c.stdout, "metectl %s (%s, %s, documents %s)\n", v.Version, v.Go, v.Platform, v.APIVersion)
+			_, err := fmt.Fprintln(c.stdout, v)
 			return err
 		},
 	}
+}
+
+// String is the version as a person reads it.
+func (v versionInfo) String() string {
+	return fmt.Sprintf("metectl %s (%s, %s, documents %s)", v.Version, v.Go, v.Platform, v.APIVersion)
 }
 
 func readVersion() versionInfo {
