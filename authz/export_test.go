@@ -71,3 +71,6 @@ const (
 func (n *Numbers) SetRoom(process uint64, room func(PageName) *Page) {
 	n.process, n.room = process, room
 }
+
+// Identity is what a header says of who calls.
+func (r *Request) Identity(name string) (string, Found) { return r.identity(name) }
