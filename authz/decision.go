@@ -29,6 +29,10 @@ const (
 	TenantUnknown   // 403: identity.without_tenant is deny
 	Unavailable     // 503: etcd did not answer and the limit says deny (A60)
 
+	// HeadersTooLarge: 431, there is no room for what says who calls, or there are more
+	// headers than anybody reads. A Decider never says it; its callers do.
+	HeadersTooLarge
+
 	NoApp    // 404: no app has this name, host or domain
 	NotReady // no documents have been read yet, or the app's has never been valid
 )
@@ -38,7 +42,7 @@ func (o Outcome) Admits() bool {
 	switch o {
 	case Allowed, Exempt, Grace, CountedOver, UnavailableAllowed:
 		return true
-	case Undecided, RateLimited, QuotaExceeded, RequestTooLarge, Unauthenticated, TenantUnknown, Unavailable, NoApp, NotReady:
+	case Undecided, RateLimited, QuotaExceeded, RequestTooLarge, Unauthenticated, TenantUnknown, Unavailable, HeadersTooLarge, NoApp, NotReady:
 	}
 	return false
 }
@@ -58,6 +62,8 @@ func (o Outcome) Word() string {
 		return "tenant_unknown"
 	case Unavailable:
 		return "quota_unavailable"
+	case HeadersTooLarge:
+		return "headers_too_large"
 	case NoApp:
 		return "app_unknown"
 	case NotReady:

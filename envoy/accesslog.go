@@ -134,7 +134,7 @@ func (l *logStream) read(ss grpc.ServerStream) error {
 		if status.Code(err) == codes.ResourceExhausted {
 			l.s.counters.logs.tooLarge.Add(1)
 			l.s.log.Warn().Err(err).Str("from", l.from).
-				Msg("a batch of the access log is too large and lost; what its requests reserved stays used. Lower buffer_size_bytes in Envoy")
+				Msg("a batch of the access log is too large and lost; what its requests reserved stays used. Lower buffer_size_bytes in Envoy, or raise max-message-bytes")
 		}
 		return err //nolint:wrapcheck // it is gRPC's status already
 	}

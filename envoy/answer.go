@@ -29,6 +29,7 @@ type answer struct {
 	visible  []int         // limits that the RateLimit fields show
 	scopes   []string      // what tells limits of one name apart, one for each; nil: their nodes
 	none     *plan.App     // stands in for the app of decisions that have none
+	leave    leftOut       // headers for the API that there is no room for
 	scratch  []byte
 	scratch2 []byte
 }
@@ -83,7 +84,7 @@ func waits(o authz.Outcome) bool {
 }
 
 func (a *answer) release() {
-	a.d, a.app, a.pk, a.scopes = nil, nil, nil, nil
+	a.d, a.app, a.pk, a.scopes, a.leave = nil, nil, nil, nil, leftOut{}
 	a.scratch, a.scratch2 = a.scratch[:0], a.scratch2[:0]
 }
 
@@ -133,8 +134,12 @@ func (a *answer) admitted(b []byte, by Decider) []byte {
 	b, ok := open(b, 3)      // ok_response
 	id := a.d.ID.Append(a.scratch[:0])
 	a.scratch = id
-	b = putHeader(b, headerList{num: 2}, headerDecision, text(id))
-	b = putHeader(b, headerList{num: 2}, headerState, state(a.d.Outcome))
+	if !a.leave.decision {
+		b = putHeader(b, headerList{num: 2}, headerDecision, text(id))
+	}
+	if !a.leave.state {
+		b = putHeader(b, headerList{num: 2}, headerState, state(a.d.Outcome))
+	}
 	b = a.identity(b, true)
 	b = a.identity(b, false)
 	b = a.advertised(b, headerList{num: 6}, false)
@@ -271,6 +276,8 @@ func statusOf(o authz.Outcome) statuses {
 		return statuses{check: 8, http: http.StatusServiceUnavailable, grpc: 14}
 	case authz.Unauthenticated:
 		return statuses{check: 7, http: http.StatusUnauthorized, grpc: 16}
+	case authz.HeadersTooLarge:
+		return statuses{check: 8, http: http.StatusRequestHeaderFieldsTooLarge, grpc: 8}
 	case authz.TenantUnknown, authz.Undecided, authz.NoApp, authz.NotReady,
 		authz.Allowed, authz.Exempt, authz.Grace, authz.CountedOver, authz.UnavailableAllowed:
 	}

@@ -101,6 +101,8 @@ func problem(o authz.Outcome) (kind, title string) {
 		return registry + "temporary-reduced-capacity", "Request cannot be satisfied due to temporary server capacity constraints"
 	case authz.Unauthenticated:
 		return "about:blank", "Unauthorized"
+	case authz.HeadersTooLarge:
+		return "about:blank", "Request Header Fields Too Large"
 	case authz.TenantUnknown, authz.Undecided, authz.NoApp, authz.NotReady,
 		authz.Allowed, authz.Exempt, authz.Grace, authz.CountedOver, authz.UnavailableAllowed:
 	}
@@ -122,6 +124,8 @@ func (a *answer) code() string {
 		return "TENANT_UNKNOWN"
 	case authz.Unavailable:
 		return "QUOTA_UNAVAILABLE"
+	case authz.HeadersTooLarge:
+		return "HEADERS_TOO_LARGE"
 	case authz.NoApp:
 		return "APP_UNKNOWN"
 	case authz.Undecided, authz.NotReady,

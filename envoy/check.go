@@ -78,7 +78,12 @@ func (s *Server) check(ctx context.Context, c *checkCall) (out any, err error) {
 	}
 	now := s.now()
 	c.dec.Reset()
-	s.decider.Decide(ctx, now, &c.req, &c.dec)
+	if c.tooMany {
+		c.dec.ID, c.dec.Outcome = authz.NewID(now), authz.HeadersTooLarge
+	} else {
+		s.decider.Decide(ctx, now, &c.req, &c.dec)
+		s.fit(c, now)
+	}
 	s.count(&s.counters.checks, c.dec.Outcome, now)
 	if ctx.Err() != nil {
 		s.decider.GiveBack(now, &c.dec)
@@ -126,7 +131,7 @@ func undecided(d *authz.Decision) error {
 		return status.Error(codes.Internal, why(d, "nothing was decided"))
 	case authz.Allowed, authz.Exempt, authz.Grace, authz.CountedOver, authz.UnavailableAllowed,
 		authz.RateLimited, authz.QuotaExceeded, authz.RequestTooLarge,
-		authz.Unauthenticated, authz.TenantUnknown, authz.Unavailable, authz.NoApp:
+		authz.Unauthenticated, authz.TenantUnknown, authz.Unavailable, authz.HeadersTooLarge, authz.NoApp:
 		return nil
 	}
 	return status.Error(codes.Internal, "unknown outcome")

@@ -8,9 +8,18 @@ import (
 	"github.com/meteproject/mete/authz"
 )
 
-// maxFields is how many headers, and how many context extensions, a check may
-// carry. Envoy takes 100 headers unless told otherwise.
-const maxFields = 1000
+// maxFields is how many headers, and how many context extensions, a check may carry. Envoy
+// takes 100 headers unless told otherwise, and 8 MiB of them at most. A request with more is
+// refused: which of them names the caller nobody could say without reading all.
+const maxFields = 1 << 14
+
+const (
+	// maxParts bounds the parts of the metadata, of which Envoy sends one.
+	maxParts = 1000
+	// What a call keeps for the next one; more is left to the garbage collector.
+	keptFields = 1000
+	keptText   = 64 << 10
+)
 
 // A checkCall is one Check from its bytes to its answer. It is used again.
 type checkCall struct {
@@ -20,6 +29,9 @@ type checkCall struct {
 	data mem.Buffer // what the strings of req point into
 	low  []byte     // names that had to be made lower case
 	err  error
+
+	size    int  // bytes of all headers
+	tooMany bool // there are more headers or extensions than maxFields
 	answer
 }
 
@@ -31,18 +43,25 @@ func (c *checkCall) read(data mem.Buffer) {
 
 // release forgets everything that points into the message and lets it go.
 func (c *checkCall) release() {
-	clear(c.req.Headers)
-	clear(c.req.Extensions)
-	c.req = authz.Request{Headers: c.req.Headers[:0], Extensions: c.req.Extensions[:0]}
+	c.req = authz.Request{Headers: emptied(c.req.Headers, keptFields), Extensions: emptied(c.req.Extensions, keptFields)}
 	c.dec.Reset()
-	clear(c.meta.parts)
-	c.meta.parts = c.meta.parts[:0]
-	c.low, c.err = c.low[:0], nil
+	c.meta.parts = emptied(c.meta.parts, keptFields)
+	c.low, c.err = emptied(c.low, keptText), nil
+	c.size, c.tooMany = 0, false
 	c.answer.release()
 	if c.data != nil {
 		c.data.Free()
 		c.data = nil
 	}
+}
+
+// emptied returns s with nothing in it, to be filled again unless it is larger than most.
+func emptied[T any](s []T, most int) []T {
+	if cap(s) > most {
+		return nil
+	}
+	clear(s)
+	return s[:0]
 }
 
 // message reads an envoy.service.auth.v3.CheckRequest.
@@ -67,6 +86,10 @@ func (c *checkCall) attributes(b []byte) error {
 		case 10:
 			s.try(c.extension(s.bytes("context_extensions")))
 		case 11:
+			if len(c.meta.parts) == maxParts {
+				s.fail("metadata_context", "more than 1000 parts")
+				break
+			}
 			c.meta.parts = append(c.meta.parts, s.bytes("metadata_context"))
 		}
 	}
@@ -171,7 +194,8 @@ func (c *checkCall) headerMap(b []byte) error {
 // whose bytes come as text or raw. Headers of one name stay apart.
 func (c *checkCall) header(path string, b []byte) error {
 	if len(c.req.Headers) == maxFields {
-		return &wireError{path, "more than 1000 headers"}
+		c.tooMany = true
+		return nil
 	}
 	var f authz.Field
 	var raw string
@@ -189,13 +213,15 @@ func (c *checkCall) header(path string, b []byte) error {
 	if raw != "" {
 		f.Value = raw
 	}
+	c.size += len(f.Name) + len(f.Value)
 	c.req.Headers = append(c.req.Headers, f)
 	return s.err
 }
 
 func (c *checkCall) extension(b []byte) error {
 	if len(c.req.Extensions) == maxFields {
-		return &wireError{"attributes.context_extensions", "more than 1000 entries"}
+		c.tooMany = true
+		return nil
 	}
 	var f authz.Field
 	s := scan("attributes.context_extensions", b)

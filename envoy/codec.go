@@ -1,12 +1,16 @@
 package envoy
 
 import (
+	"compress/gzip"
 	"fmt"
+	"io"
 	"sync"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // the codec for all messages that are not ours
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 )
 
 // A message is one of ours: it reads itself from the wire. It holds on to the
@@ -48,11 +52,43 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		m.read(data.MaterializeToBuffer(mem.DefaultBufferPool()))
 		return nil
 	}
+	if n := data.Len(); n > mostStock {
+		return fmt.Errorf("unmarshal %T: a message of %d bytes is larger than %d, which is the most for this service", v, n, mostStock)
+	}
 	if err := c.stock.Unmarshal(data, v); err != nil {
 		return fmt.Errorf("unmarshal %T: %w", v, err)
 	}
 	return nil
 }
+
+// mostStock bounds messages of other services than Envoy's. They are read into structures
+// that take many times their size.
+const mostStock = 4 << 20
+
+// boundedGzip decompresses messages. A kilobyte of it may stand for a megabyte, so that there
+// is a bound of its own: Envoy compresses nothing, and what apps send is small.
+type boundedGzip struct{}
+
+const mostDecompressed = 4 << 20
+
+// Do implements [grpc.Decompressor].
+func (boundedGzip) Do(r io.Reader) ([]byte, error) {
+	plain, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, fmt.Errorf("decompress a message: %w", err)
+	}
+	out, err := io.ReadAll(io.LimitReader(plain, mostDecompressed+1))
+	if err != nil {
+		return nil, fmt.Errorf("decompress a message: %w", err)
+	}
+	if len(out) > mostDecompressed {
+		return nil, status.Errorf(codes.ResourceExhausted, "decompress a message: it is larger than %d bytes, which is the most for compressed ones", mostDecompressed)
+	}
+	return out, nil
+}
+
+// Type implements [grpc.Decompressor].
+func (boundedGzip) Type() string { return "gzip" }
 
 // buffers keeps the buffers that answers are written to.
 type buffers struct{ pool sync.Pool }

@@ -15,6 +15,7 @@ import (
 
 const (
 	MaxFields      = maxFields
+	MaxLogged      = maxLogged
 	MaxDescriptors = maxDescriptors
 	MaxEntries     = maxEntries
 	MaxText        = maxText

@@ -30,7 +30,8 @@ func state(o authz.Outcome) string {
 	case authz.Exempt:
 		return "exempt"
 	case authz.Allowed, authz.Undecided, authz.RateLimited, authz.QuotaExceeded, authz.RequestTooLarge,
-		authz.Unauthenticated, authz.TenantUnknown, authz.Unavailable, authz.NoApp, authz.NotReady:
+		authz.Unauthenticated, authz.TenantUnknown, authz.Unavailable, authz.HeadersTooLarge,
+		authz.NoApp, authz.NotReady:
 	}
 	return "ok" // refusals have no such header
 }

@@ -59,6 +59,9 @@ func lastOf(fields []authz.Field, name string) (string, bool) {
 	return "", false
 }
 
+// maxLogged bounds the headers, and the trailers, of an entry, and the parts of its metadata.
+const maxLogged = 1000
+
 // The types of entries that may be an end; all others are steps on the way.
 const (
 	logNotSet        = 0
@@ -93,7 +96,7 @@ func (e *logEntry) common(b []byte) error {
 		case 16:
 			s.try(e.responseFlags(s.bytes("response_flags")))
 		case 17:
-			if len(e.meta.parts) == maxFields {
+			if len(e.meta.parts) == maxLogged {
 				s.fail("metadata", "more than 1000 parts")
 				break
 			}
@@ -202,7 +205,7 @@ func (e *logEntry) code(b []byte) error {
 
 // logField appends one entry of a map of texts.
 func logField(to []authz.Field, path string, b []byte) ([]authz.Field, error) {
-	if len(to) == maxFields {
+	if len(to) == maxLogged {
 		return to, &wireError{path, "more than 1000 entries"}
 	}
 	if k, v, ok := plainPair(b); ok {

@@ -61,5 +61,5 @@ func comparable(m *logv3.HTTPAccessLogEntry) bool {
 	if d := c.GetDuration(); d != nil && !d.IsValid() {
 		return false
 	}
-	return max(len(r.GetResponseHeaders()), len(r.GetResponseTrailers())) <= envoy.MaxFields
+	return max(len(r.GetResponseHeaders()), len(r.GetResponseTrailers())) <= envoy.MaxLogged
 }

@@ -183,7 +183,7 @@ func (s *Server) countAll(ctx context.Context, now time.Time, c *limitCall, only
 		return status.Error(codes.Unavailable, valid(or(n.Why, n.Outcome.Word())))
 	case authz.NotReady:
 		return status.Error(codes.Unavailable, valid(or(n.Why, "no documents have been read yet")))
-	case authz.Undecided, authz.Exempt, authz.Grace, authz.CountedOver, authz.Unauthenticated, authz.TenantUnknown:
+	case authz.Undecided, authz.Exempt, authz.Grace, authz.CountedOver, authz.Unauthenticated, authz.TenantUnknown, authz.HeadersTooLarge:
 	}
 	return status.Error(codes.Internal, valid(or(n.Why, "nothing was decided")))
 }

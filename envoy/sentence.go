@@ -27,6 +27,8 @@ func (a *answer) sentence(b []byte) []byte {
 			return a.reached(b, l)
 		}
 		return append(b, "A limit is reached."...)
+	case authz.HeadersTooLarge:
+		return append(b, "The request has too many headers, or too large ones."...)
 	case authz.NoApp:
 		return append(b, "No API is known at this host."...)
 	case authz.TenantUnknown, authz.Undecided, authz.NotReady,

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -52,9 +53,21 @@ type Options struct {
 	MaxConcurrentStreams uint32
 	// Workers are the goroutines that run calls: 256, or calls in flight.
 	Workers uint32
-	// MaxMessage is the largest request: 4 MiB. It must be more than what Envoy
-	// buffers of a body for ext_authz.
+	// MaxMessage is the largest message that is taken, in bytes: 64 MiB. It must be more
+	// than what Envoy buffers of a body for ext_authz, and of its access log. Messages of
+	// services that are not Envoy's, and compressed ones, are bounded by 4 MiB.
 	MaxMessage int
+	// MaxUnfinished bounds the memory, in bytes, of messages that have begun to come and
+	// are not whole: 256 MiB in all, and half of it for each connection. Connections that
+	// take more are closed, the one that takes most first.
+	MaxUnfinished int
+	// MaxRequestHeaders and MaxRequestHeaderBytes are what Envoy takes of a request's
+	// headers, mete's included: 100 and 60 KiB, its max_headers_count and
+	// max_request_headers_kb. What says who calls is always among them, or the request is
+	// refused with 431; the rest is left out where there is no room.
+	MaxRequestHeaders, MaxRequestHeaderBytes int
+	// MaxConnections is how many connections may be open: 10,000. One beyond is closed.
+	MaxConnections int
 	// MaxConnectionAge spreads connections over new replicas: 5 min, below 0
 	// never. MaxConnectionGrace is how long calls may go on after that: 1 min.
 	MaxConnectionAge, MaxConnectionGrace time.Duration
@@ -98,6 +111,8 @@ type Server struct {
 
 	counters counters
 	buffers  *buffers
+	intake   *intake
+	room     room
 	settling <-chan struct{} // nil: from the start
 	closing  <-chan struct{}
 	logGrace time.Duration
@@ -124,13 +139,15 @@ func NewServer(o Options) *Server {
 		unknownStatus: orDefault(o.UnknownHostStatus, defaultUnknownHost),
 
 		buffers: &buffers{},
+		room:    room{orDefault(o.MaxRequestHeaders, defaultHeaders), orDefault(o.MaxRequestHeaderBytes, defaultHeaderBytes)},
 
 		settling: o.Settling,
 		closing:  o.Closing,
 		logGrace: orDefault(o.LogStreamGrace, defaultLogGrace),
 		logAge:   logAge(&o),
 	}
-	s.Server = grpc.NewServer(serverOptions(&o, s.buffers)...)
+	s.intake = newIntake(&o)
+	s.Server = grpc.NewServer(serverOptions(&o, s.buffers, s.intake)...)
 	s.RegisterService(s.service(checkService, "Check", s.checkHandler, authv3.File_envoy_service_auth_v3_external_auth_proto.Path()), nil)
 	s.RegisterService(s.service(limitService, "ShouldRateLimit", s.limitHandler, ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto.Path()), nil)
 	s.RegisterService(&grpc.ServiceDesc{
@@ -157,20 +174,28 @@ func (s *Server) service(name, method string, h grpc.MethodHandler, file string)
 }
 
 const (
-	// window is large enough for a thousand checks on the way; a fixed one also
-	// turns off the pings that would measure it.
-	window = 1 << 20
+	// connectionWindow is large enough for a thousand checks on the way; a fixed one also
+	// turns off the pings that would measure it. A stream's window is what may lie about
+	// unread of each of them; it grows by itself for the rest of a message that is being read.
+	connectionWindow = 1 << 20
+	streamWindow     = 64 << 10
+	// maxMetadata bounds the headers of a call, of which Envoy sends 1 KiB.
+	maxMetadata = 64 << 10
+	// connectFor is how long a connection may take to say what it is.
+	connectFor = 10 * time.Second
 	// Envoy's keepalive may be as short as a second; grpc's default policy closes
 	// such connections.
 	leastPing = 500 * time.Millisecond
 	pingAfter = 30 * time.Second
 	pingWait  = 10 * time.Second
 
-	defaultStreams = 4096
-	defaultWorkers = 256
-	defaultMessage = 4 << 20
-	defaultAge     = 5 * time.Minute
-	defaultGrace   = time.Minute
+	defaultStreams     = 4096
+	defaultWorkers     = 256
+	defaultMessage     = 64 << 20
+	defaultUnfinished  = 256 << 20
+	defaultConnections = 10_000
+	defaultAge         = 5 * time.Minute
+	defaultGrace       = time.Minute
 
 	defaultLogGrace = 3 * time.Second
 )
@@ -185,7 +210,7 @@ func logAge(o *Options) time.Duration {
 	return orDefault(o.MaxConnectionGrace, defaultGrace) / 2
 }
 
-func serverOptions(o *Options, b *buffers) []grpc.ServerOption {
+func serverOptions(o *Options, b *buffers, n *intake) []grpc.ServerOption {
 	alive := keepalive.ServerParameters{
 		Time: pingAfter, Timeout: pingWait,
 		MaxConnectionAge:      orDefault(o.MaxConnectionAge, defaultAge),
@@ -199,15 +224,19 @@ func serverOptions(o *Options, b *buffers) []grpc.ServerOption {
 		grpc.MaxConcurrentStreams(orDefault(o.MaxConcurrentStreams, defaultStreams)),
 		grpc.NumStreamWorkers(orDefault(o.Workers, defaultWorkers)),
 		grpc.MaxRecvMsgSize(orDefault(o.MaxMessage, defaultMessage)),
-		grpc.InitialWindowSize(window),
-		grpc.InitialConnWindowSize(window),
+		grpc.RPCDecompressor(boundedGzip{}), //nolint:staticcheck // a registered one would be that of the whole process, and gRPC's own takes a message of MaxMessage for a few kilobytes
+		grpc.MaxHeaderListSize(maxMetadata),
+		grpc.ConnectionTimeout(connectFor),
+		grpc.InitialWindowSize(streamWindow),
+		grpc.InitialConnWindowSize(connectionWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: leastPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(alive),
 	}
+	secure := insecure.NewCredentials()
 	if o.TLS != nil {
-		opts = append(opts, grpc.Creds(credentials.NewTLS(o.TLS)))
+		secure = credentials.NewTLS(o.TLS)
 	}
-	return append(opts, o.Extra...)
+	return append(append(opts, grpc.Creds(n.over(secure))), o.Extra...)
 }
 
 func orDefault[T comparable](v, otherwise T) T {

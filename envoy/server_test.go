@@ -50,7 +50,7 @@ func TestCheckLargeAndConcurrent(t *testing.T) {
 		d.Outcome, d.App, d.Worst = authz.Allowed, app(), -1
 		d.Tenant, _ = req.Header("x-who")
 	}}
-	_, conn := start(t, envoy.Options{Decider: d})
+	_, conn := start(t, envoy.Options{Decider: d, MaxRequestHeaderBytes: 1 << 20})
 	client := authv3.NewAuthorizationClient(conn)
 	errs := make(chan error)
 	for i := range 32 {

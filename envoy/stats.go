@@ -26,6 +26,7 @@ type counters struct {
 	unreadableUnits     atomic.Uint64
 
 	unreadableDescriptors atomic.Uint64
+	leftOut               struct{ decision, state atomic.Uint64 }
 }
 
 // Stats are counts since the start.
@@ -46,6 +47,11 @@ type Stats struct {
 	// log that ended in one.
 	Panics uint64
 
+	// Intake is what connections take.
+	Intake IntakeStats
+	// LeftOutDecision and LeftOutState are answers without the header that the request had
+	// no room for.
+	LeftOutDecision, LeftOutState uint64
 	// Logs are what came by the access log.
 	Logs LogStats
 	// Settlements are rate limit descriptors that name a reservation, by the
@@ -63,6 +69,9 @@ type Stats struct {
 	UnreadableDescriptors uint64
 }
 
+// HeadersTooLarge is how many checks were refused with 431.
+func (s *Stats) HeadersTooLarge() uint64 { return s.Checks[authz.HeadersTooLarge] }
+
 // Stats returns the counts. They are read one by one while calls go on.
 func (s *Server) Stats() Stats {
 	return Stats{
@@ -73,7 +82,12 @@ func (s *Server) Stats() Stats {
 		Malformed:   s.counters.malformed.Load(),
 		Panics:      s.counters.panics.Load(),
 
-		Logs:        s.counters.logs.read(),
+		Intake: s.intake.read(),
+		Logs:   s.counters.logs.read(),
+
+		LeftOutDecision: s.counters.leftOut.decision.Load(),
+		LeftOutState:    s.counters.leftOut.state.Load(),
+
 		Settlements: s.counters.settlements.Read(),
 		Unnumbered:  s.counters.unnumbered.Load(),
 		Unreserved:  s.counters.unreserved.Load(),

@@ -241,7 +241,8 @@ func (m *mete) assemble(context.Context, process) error {
 		loaded: m.decider.Ready, sealing: m.decider.Sealing, met: m.met, entered: m.gate.open, behind: m.gate.behind.Load,
 		storeUp: m.storeUp,
 	}
-	m.metrics.registry.MustRegister(newCollector(m.read), newSettlementCollector(m.readSettlement), newRatelimitCollector(m.readRatelimit))
+	m.metrics.registry.MustRegister(newCollector(m.read), newSettlementCollector(m.readSettlement), newRatelimitCollector(m.readRatelimit),
+		newIntakeCollector(func() envoy.Stats { return m.envoy.Stats() }))
 	return nil
 }
 
@@ -295,12 +296,17 @@ func (m *mete) run(ctx context.Context, _ process) error {
 func (m *mete) envoyOptions(closing <-chan struct{}) envoy.Options {
 	o := envoy.Options{
 		Decider: m.decider, Settler: m.router, Now: time.Now, Log: m.log, Settling: m.settling, Closing: closing,
-		TLS:                  m.secure.listenerConfig("h2"),
-		MaxConcurrentStreams: uint32(m.cfg.MaxStreams), //nolint:gosec // check bounds it
-		MaxConnectionAge:     m.cfg.MaxConnectionAge,
-		UnknownHostStatus:    m.cfg.UnknownHostStatus,
-		OnDecided:            func(d time.Duration) { m.metrics.decision.Observe(d.Seconds()) },
-		Extra:                []grpc.ServerOption{grpc.ChainStreamInterceptor(endStreams(closing))},
+		TLS:                   m.secure.listenerConfig("h2"),
+		MaxConcurrentStreams:  uint32(m.cfg.MaxStreams), //nolint:gosec // check bounds it
+		MaxConnectionAge:      m.cfg.MaxConnectionAge,
+		MaxConnections:        m.connections(),
+		MaxMessage:            m.cfg.MaxMessageBytes,
+		MaxUnfinished:         m.cfg.MaxUnfinishedBytes,
+		MaxRequestHeaders:     m.cfg.MaxRequestHeaders,
+		MaxRequestHeaderBytes: m.cfg.MaxRequestHeadersKB << 10,
+		UnknownHostStatus:     m.cfg.UnknownHostStatus,
+		OnDecided:             func(d time.Duration) { m.metrics.decision.Observe(d.Seconds()) },
+		Extra:                 []grpc.ServerOption{grpc.ChainStreamInterceptor(endStreams(closing))},
 	}
 	if m.cfg.MaxConnectionAge == 0 {
 		o.MaxConnectionAge = -1

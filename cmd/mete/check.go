@@ -32,6 +32,7 @@ func (s settings) check() error {
 		"name %q must be a word without blanks, slashes and control characters: it is shown in lists", s.Name)
 	c.check(s.MaxStreams >= 1 && s.MaxStreams <= 1<<31-1, "max-streams %d must be from 1 to 2147483647", s.MaxStreams)
 	c.check(envoy.IsRefusal(s.UnknownHostStatus), "unknown-host-status %d must be an HTTP status from 400 to 599 that Envoy knows, such as 404", s.UnknownHostStatus)
+	s.checkIntake(&c)
 	c.check(s.MaxTenants >= 1, "max-tenants %d must be at least 1", s.MaxTenants)
 	c.check(s.MaxCounters >= 1, "max-counters %d must be at least 1", s.MaxCounters)
 	c.check(s.MaxRatelimitSeries >= 1 && s.MaxRatelimitSeries <= maxRatelimitSeries,
@@ -53,6 +54,20 @@ func (s settings) check() error {
 	s.checkEtcd(&c)
 	s.checkListeners(&c)
 	return errors.Join(c...)
+}
+
+// checkIntake checks what connections and messages may take.
+func (s settings) checkIntake(c *complaints) {
+	const least, most = 64 << 10, 1 << 30
+	c.check(s.MaxConnections >= 1, "max-connections %d must be at least 1", s.MaxConnections)
+	c.check(s.MaxMessageBytes >= least && s.MaxMessageBytes <= most,
+		"max-message-bytes %d must be from %d, which a request with many headers needs, to %d", s.MaxMessageBytes, least, most)
+	c.check(s.MaxUnfinishedBytes/4 >= s.MaxMessageBytes,
+		"max-unfinished-bytes %d must be at least four times max-message-bytes %d: a connection may take half of it, and a message in small frames takes up to twice its size",
+		s.MaxUnfinishedBytes, s.MaxMessageBytes)
+	c.check(s.MaxRequestHeaders >= 1, "max-request-headers %d must be at least 1, and what max_headers_count in Envoy says, which is 100 unless set", s.MaxRequestHeaders)
+	c.check(s.MaxRequestHeadersKB >= 1 && s.MaxRequestHeadersKB <= 8192,
+		"max-request-headers-kb %d must be from 1 to 8192, and what max_request_headers_kb in Envoy says, which is 60 unless set", s.MaxRequestHeadersKB)
 }
 
 func (s settings) checkTimes(c *complaints) {

@@ -249,7 +249,7 @@ func outcomeLabel(o authz.Outcome) string {
 		return "unavailable_allow"
 	case authz.Unavailable:
 		return "unavailable_deny"
-	case authz.RateLimited, authz.QuotaExceeded, authz.RequestTooLarge, authz.Unauthenticated, authz.TenantUnknown:
+	case authz.RateLimited, authz.QuotaExceeded, authz.RequestTooLarge, authz.Unauthenticated, authz.TenantUnknown, authz.HeadersTooLarge:
 		return "denied"
 	case authz.NoApp:
 		return "app_unknown"

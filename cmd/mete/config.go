@@ -47,6 +47,15 @@ type config struct {
 
 	// MaxStreams bounds what one Envoy worker may have under way.
 	MaxStreams int `name:"max-streams" help:"requests and streams under way on one gRPC connection"`
+	// MaxConnections: gRPC has no bound of its own. See openFiles.
+	MaxConnections int `name:"max-connections" help:"gRPC connections that are open at once (default: 10000, or half of what the limit of open files allows)"`
+	// MaxMessageBytes and MaxUnfinishedBytes bound what a body or a batch of the access log
+	// may take of memory.
+	MaxMessageBytes    int `name:"max-message-bytes" help:"largest message of Envoy's; max_request_bytes of ext_authz and buffer_size_bytes of the access log must lie below it"`
+	MaxUnfinishedBytes int `name:"max-unfinished-bytes" help:"memory of messages that have begun to come and are not whole, of all connections together; one may take half of it"`
+	// What Envoy takes of headers, which the headers that mete adds count towards.
+	MaxRequestHeaders   int `name:"max-request-headers" help:"headers that Envoy lets a request have, those of mete included: its max_headers_count"`
+	MaxRequestHeadersKB int `name:"max-request-headers-kb" help:"the same in KiB: its max_request_headers_kb"`
 	// MaxConnectionAge makes Envoys spread over new replicas (P32).
 	MaxConnectionAge time.Duration `name:"max-connection-age" help:"age at which a gRPC connection is asked to close; 0: never"`
 	DrainDelay       time.Duration `name:"drain-delay" help:"time between turning unready and refusing connections at a stop"`
@@ -87,27 +96,32 @@ const defaultEtcdListen = "127.0.0.1:2379"
 // defaults returns the settings of a mete serve that is told nothing.
 func defaults(env environment) config {
 	return config{
-		DataDir:            "./mete-data",
-		Name:               env.name(),
-		GRPCListen:         "127.0.0.1:9001",
-		AdminListen:        "127.0.0.1:9002",
-		MetricsListen:      "127.0.0.1:9003",
-		EtcdListen:         defaultEtcdListen,
-		EtcdBatch:          batchAuto,
-		MaxStreams:         4096,
-		MaxConnectionAge:   5 * time.Minute,
-		DrainDelay:         5 * time.Second,
-		UnknownHostStatus:  404,
-		LeaseWait:          300 * time.Millisecond,
-		UnavailableFor:     5 * time.Second,
-		RefusalMemory:      10 * time.Second,
-		Recalls:            true,
-		MaxTenants:         40_000,
-		MaxCounters:        40_000,
-		MaxRatelimitSeries: 10_000,
-		PresenceTTL:        30 * time.Second,
-		LogLevel:           "info",
-		GOGC:               400,
+		DataDir:             "./mete-data",
+		Name:                env.name(),
+		GRPCListen:          "127.0.0.1:9001",
+		AdminListen:         "127.0.0.1:9002",
+		MetricsListen:       "127.0.0.1:9003",
+		EtcdListen:          defaultEtcdListen,
+		EtcdBatch:           batchAuto,
+		MaxStreams:          4096,
+		MaxConnections:      mostConnections,
+		MaxMessageBytes:     64 << 20,
+		MaxUnfinishedBytes:  256 << 20,
+		MaxRequestHeaders:   100,
+		MaxRequestHeadersKB: 60,
+		MaxConnectionAge:    5 * time.Minute,
+		DrainDelay:          5 * time.Second,
+		UnknownHostStatus:   404,
+		LeaseWait:           300 * time.Millisecond,
+		UnavailableFor:      5 * time.Second,
+		RefusalMemory:       10 * time.Second,
+		Recalls:             true,
+		MaxTenants:          40_000,
+		MaxCounters:         40_000,
+		MaxRatelimitSeries:  10_000,
+		PresenceTTL:         30 * time.Second,
+		LogLevel:            "info",
+		GOGC:                400,
 	}
 }
 

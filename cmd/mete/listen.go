@@ -42,6 +42,7 @@ func listen(ctx context.Context, name, addr string) (l net.Listener, err error) 
 
 // serveHTTP answers on l until ctx is done; secure may be nil.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, secure *tls.Config, log zerolog.Logger) error {
+	l = bounded(l, webConnections())
 	srv := &http.Server{
 		Handler:           h,
 		TLSConfig:         secure,

@@ -45,7 +45,7 @@ func TestMetrics_P1_P6_P17_C126_TheScrapeHoldsTheRules(t *testing.T) {
 		`mete_ratelimit_shadow_mode_total{domain="edge",rule="svc_auth.user"} 6`,
 		`mete_ratelimit_hits_total{domain="edge",rule="(other)"} 7`,
 		fmt.Sprintf(`mete_ratelimit_requests_total{outcome="allowed"} %d`, 1<<authz.Allowed),
-		fmt.Sprintf(`mete_ratelimit_requests_total{outcome="denied"} %d`, 1<<authz.RateLimited+1<<authz.QuotaExceeded+1<<authz.RequestTooLarge+1<<authz.Unauthenticated+1<<authz.TenantUnknown),
+		fmt.Sprintf(`mete_ratelimit_requests_total{outcome="denied"} %d`, 1<<authz.RateLimited+1<<authz.QuotaExceeded+1<<authz.RequestTooLarge+1<<authz.Unauthenticated+1<<authz.TenantUnknown+1<<authz.HeadersTooLarge),
 		fmt.Sprintf(`mete_ratelimit_requests_total{outcome="unknown_domain"} %d`, 1<<authz.NoApp),
 		fmt.Sprintf(`mete_ratelimit_requests_total{outcome="unavailable_allow"} %d`, 1<<authz.UnavailableAllowed),
 		fmt.Sprintf(`mete_ratelimit_requests_total{outcome="unavailable_deny"} %d`, 1<<authz.Unavailable),
