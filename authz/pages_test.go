@@ -165,3 +165,24 @@ func TestNumbers_C134_ManyProcessesBefore(t *testing.T) {
 		}
 	}
 }
+
+// docs/usage-events.md, after a crash: where the event of a charge is lost and the next
+// process settles the request, the events say less than nothing, and the account is right.
+func TestSettle_C134_EventsAndAccountsPartAfterAKill(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, m := &shelf{}, &storetest.Memory{}
+		k := s.process(t, m, "r1", 1, shelfDocs())
+		token := k.token(k.must(at("/chat"), authz.Allowed)) // and the event of it is not written
+		k.used("tokens")                                     // what the journal does after a kill
+		k = s.process(t, m, "r2", 2, shelfDocs())
+		events := map[string]int64{}
+		k.onUse = func(u *authz.Use) { events[u.Limit] += u.Units }
+		if got := k.end(token, answered(500)); got != authz.SettledFree {
+			t.Fatalf("settled %q", got.Word())
+		}
+		if used := k.used("tokens"); events["tokens"] != -100 || events["monthly"] != -1 || used != 0 {
+			t.Errorf("events %v, account %d", events, used)
+		}
+	})
+}
