@@ -96,7 +96,7 @@ func TestCount_C004_NoDocument(t *testing.T) {
 	if c := k.count("a=1"); c.Outcome != authz.NoApp || c.Domain != nil {
 		t.Errorf("unknown domain: %v", c.Outcome.Word())
 	}
-	k.catalog.PutBroken(plan.KindRateLimits, "edge", 7, "rate limits edge have never been valid")
+	k.catalog.PutBroken(plan.KindRateLimits, "edge", 7, "rate limits edge have never been valid", nil)
 	k.publish()
 	if c := k.count("a=1"); c.Outcome.Admits() && c.Outcome != authz.UnavailableAllowed || !strings.Contains(c.Why, "never been valid") {
 		t.Errorf("a domain that was never valid: %v (%s)", c.Outcome.Word(), c.Why)

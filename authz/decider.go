@@ -216,8 +216,7 @@ const appExtension = "mete-app"
 // there is none, dec holds the answer.
 //
 // Which host a request names is for its sender to say, so that a host without an app is
-// answered. Nothing that a sender says leads to an app that was never valid, of which
-// nobody knows what it wants: that is no answer, as before there are documents.
+// answered.
 func findApp(s *plan.Snapshot, req *Request, dec *Decision) *plan.App {
 	var app *plan.App
 	name := req.App
@@ -232,14 +231,34 @@ func findApp(s *plan.Snapshot, req *Request, dec *Decision) *plan.App {
 	default:
 		app = s.AppByHost(req.Host)
 	}
-	if app != nil {
+	switch {
+	case app != nil && app.NeverValid != "":
+		neverValid(app, req, dec)
+		return nil
+	case app != nil:
 		return app
 	}
-	dec.Outcome, dec.Why = NoApp, "no app has this name, domain or host"
-	if why := s.WhyNoApp(name); why != "" && req.Domain == "" {
-		dec.Outcome, dec.Why = NotReady, why
+	if app = s.StandIn(name); app != nil && req.Domain == "" {
+		neverValid(app, req, dec)
+		return nil
 	}
+	dec.Outcome, dec.Why = NoApp, "no app has this name, domain or host"
 	return nil
+}
+
+// neverValid answers for an app that was never valid: as if etcd were away. But where mete
+// is asked who calls, and does not know, it lets nobody on: that is no answer then, and
+// Envoy's failure mode decides.
+func neverValid(app *plan.App, req *Request, dec *Decision) {
+	dec.Why = app.NeverValid
+	switch {
+	case app.Defaults.OnUnavailable == plan.Deny:
+		dec.App, dec.Outcome = app, Unavailable
+	case req.Domain != "":
+		dec.App, dec.Outcome = app, UnavailableAllowed
+	default:
+		dec.Outcome = NotReady
+	}
 }
 
 // Domain returns what a rate limit domain has: the app that is bound to it and rules of

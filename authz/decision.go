@@ -34,7 +34,7 @@ const (
 	HeadersTooLarge
 
 	NoApp    // 404: no app has this name, host or domain
-	NotReady // no documents have been read yet, or the app's has never been valid
+	NotReady // no documents have been read yet, or the app's was never valid
 )
 
 // Admits tells whether the request goes on.

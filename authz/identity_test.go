@@ -208,7 +208,7 @@ func TestDecide_C117_AnUnknownHostIsAnswered(t *testing.T) {
 			k.remove(plan.KindApp, name)
 		}
 		k.must(at("nobody.example", ""), authz.NoApp)
-		k.catalog.PutBroken(plan.KindApp, "bad", 99, "app bad has never been valid")
+		k.catalog.PutBroken(plan.KindApp, "bad", 99, "app bad has never been valid", nil)
 		k.publish()
 		k.must(at("nobody.example", ""), authz.NotReady)
 		k.must(at("nobody.example", "bad"), authz.NotReady)

@@ -217,7 +217,7 @@ kind: Routes
 metadata: {name: api}
 spec: {app: api, rules: [{name: export, match: {path: /export}, weight: 5}]}
 `)
-		k.catalog.PutBroken(plan.KindPlan, "never", 99, "plan never has never been valid")
+		k.catalog.PutBroken(plan.KindPlan, "never", 99, "plan never has never been valid", nil)
 		k.publish()
 		k.must(authz.Request{Path: "/"}, authz.Unauthenticated) // the header that the App needs is absent
 		k.must(from("org:never"), authz.UnavailableAllowed)     // nobody knows its limits: the App's rule

@@ -320,7 +320,7 @@ func TestDecide_C004_C016_ABrokenPlanIsNeverNoLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k := newDesk(t, app("")+tenantDoc("org:a", "{plan: never}"))
-		k.catalog.PutBroken(plan.KindPlan, "never", 99, "plan never has never been valid")
+		k.catalog.PutBroken(plan.KindPlan, "never", 99, "plan never has never been valid", nil)
 		k.publish()
 		dec := k.must(from("org:a"), authz.UnavailableAllowed)
 		if dec.Why == "" {

@@ -201,7 +201,7 @@ func TestIdentity_AKeyOfADeletedTenant(t *testing.T) {
 		k.put(tenantDoc("org:a", "{}"))
 		k.must(with("x-api-key", "mk_1"), authz.Allowed)
 		k.remove(plan.KindTenant, "org:a")
-		k.catalog.PutBroken(plan.KindTenant, "org:a", 99, "tenant org:a has never been valid")
+		k.catalog.PutBroken(plan.KindTenant, "org:a", 99, "tenant org:a has never been valid", nil)
 		k.publish()
 		k.must(with("x-api-key", "mk_1"), authz.Unavailable)
 	})

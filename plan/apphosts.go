@@ -38,33 +38,47 @@ func (s *Snapshot) AppByHost(host string) *App {
 // neither. An App that was never valid does not count.
 func (s *Snapshot) AppOfOtherHosts() *App { return s.others }
 
-// WhyNoApp tells why an app is not in force though a document of it is there ("app api
-// has never been valid"); "" if no such document is. Without a name it tells so of an
-// app if no app at all is in force.
-func (s *Snapshot) WhyNoApp(name string) string {
+// StandIn returns what stands in for an app that was never valid, see [App.NeverValid];
+// nil if a version of it is in force, or there is no document of it. Without a name it is
+// one of all, the strictest, if no app at all is in force.
+func (s *Snapshot) StandIn(name string) *App {
 	if name != "" {
-		if e := s.apps.entries[name]; e != nil && e.app == nil {
-			return e.broken
+		if e := s.apps.entries[name]; e != nil {
+			return e.standIn
 		}
-		return ""
+		return nil
 	}
-	why := ""
+	var strictest *App
 	for _, e := range s.apps.entries {
 		if e.app != nil {
-			return ""
+			return nil
 		}
-		if why == "" || e.broken < why {
-			why = e.broken
+		if strictest == nil || before(e.standIn, strictest) {
+			strictest = e.standIn
 		}
 	}
-	return why
+	return strictest
+}
+
+// before reports whether a goes before b: it denies and b does not, or else by name.
+func before(a, b *App) bool {
+	if deny := a.Defaults.OnUnavailable == Deny; deny != (b.Defaults.OnUnavailable == Deny) {
+		return deny
+	}
+	return a.Name < b.Name
 }
 
 // compileApps finds out anew which host and which domain belong to which app.
-// Where two apps claim one, which Check refuses, the first by name has it.
+// Where two apps claim one, which Check refuses, the first by name has it; one that was
+// never valid has no hosts, and its domain only where no other wants that.
 func (c *Catalog) compileApps() {
 	hosts, domains := map[string]*App{}, map[string]*App{}
 	var without []*App
+	for _, name := range slices.Backward(sortedKeys(c.now.apps.entries)) {
+		if app := c.now.apps.entries[name].standIn; app != nil && app.Domain != "" {
+			domains[app.Domain] = app
+		}
+	}
 	for _, name := range slices.Backward(sortedKeys(c.now.apps.entries)) {
 		app := c.now.apps.entries[name].app
 		if app == nil {

@@ -62,19 +62,21 @@ func TestAppByHost_HostsThatAreNone(t *testing.T) {
 func TestAppByHost_AnAppThatWasNeverValid(t *testing.T) {
 	t.Parallel()
 	c := catalog(t, appWith("api", "{}"))
-	c.PutBroken(plan.KindApp, "bad", 7, "app bad has never been valid")
+	c.PutBroken(plan.KindApp, "bad", 7, "app bad has never been valid", nil)
 	if app := c.Snapshot().AppByHost("a.example.com"); app == nil || app.Name != "api" {
 		t.Errorf("got %v", app)
 	}
-	if why := c.Snapshot().WhyNoApp(""); why != "" {
-		t.Errorf("an app is in force, and yet: %s", why)
+	if app := c.Snapshot().StandIn(""); app != nil {
+		t.Errorf("an app is in force, and yet: %s", app.NeverValid)
 	}
-	if why := c.Snapshot().WhyNoApp("bad"); why != "app bad has never been valid" {
-		t.Errorf("got %q", why)
+	if app := c.Snapshot().StandIn("bad"); app.NeverValid != "app bad has never been valid" || app.Defaults.OnUnavailable != plan.Allow || c.Snapshot().StandIn("none") != nil || c.Snapshot().StandIn("api") != nil {
+		t.Errorf("got %+v", app)
 	}
-	c.Delete(plan.KindApp, "api", 8)
-	if why := c.Snapshot().WhyNoApp(""); why != "app bad has never been valid" {
-		t.Errorf("no app is in force: got %q", why)
+	c.PutBroken(plan.KindApp, "worse", 8, "app worse has never been valid", []byte("spec: {defaults: {on_unavailable: deny}}"))
+	c.PutBroken(plan.KindApp, "aha", 9, "app aha has never been valid", []byte("spec: {defaults: {on_unavailable: allow}}"))
+	c.Delete(plan.KindApp, "api", 10)
+	if app := c.Snapshot().StandIn(""); app.Name != "worse" {
+		t.Errorf("no app is in force: got %q", app.NeverValid)
 	}
 }
 

@@ -26,6 +26,7 @@ type Catalog struct {
 
 	siblings map[string]map[string]bool // documents of rate limits that are or may be of a domain, by domain
 	stale    map[string]bool            // domains to be compiled for the next snapshot
+	strict   map[string]bool            // documents of rate limits that were never valid: whether they want on_unavailable: deny
 }
 
 // NewCatalog returns an empty Catalog.
@@ -37,6 +38,7 @@ func NewCatalog() *Catalog {
 		zones:    map[string]*time.Location{},
 		siblings: map[string]map[string]bool{},
 		stale:    map[string]bool{},
+		strict:   map[string]bool{},
 	}
 }
 
@@ -78,15 +80,18 @@ func (c *Catalog) Put(doc *Document, revision int64) {
 
 // PutBroken tells that a document at revision is not valid. A valid one that is
 // there stays in force; where none ever was, tenants that need it get
-// [Terms.Broken] with why, which should say so ("plan free has never been valid").
-func (c *Catalog) PutBroken(kind Kind, name string, revision int64, why string) {
+// [Terms.Broken] with why, which should say so ("plan free has never been valid"). What
+// can be read of text decides then what happens to the requests of an App or of rate
+// limits; of tenants and plans, on_unavailable of the app does.
+func (c *Catalog) PutBroken(kind Kind, name string, revision int64, why string, text []byte) {
 	if doc, _ := c.now.Document(kind, name); doc != nil {
 		return
 	}
 	broken := entry{revision: revision, broken: why}
 	switch kind {
 	case KindApp:
-		c.now.apps.edit(c.age)[name] = &appEntry{entry: broken, routes: newRouteTable(nil)}
+		c.now.apps.edit(c.age)[name] = &appEntry{entry: broken, routes: newRouteTable(nil), standIn: gistOf(kind, text).standIn(name, why)}
+		c.compileApps()
 	case KindPlan:
 		c.now.plans.edit(c.age)[name] = &planEntry{entry: broken}
 	case KindRoutes:
@@ -101,6 +106,7 @@ func (c *Catalog) PutBroken(kind Kind, name string, revision int64, why string) 
 		c.now.webhooks.edit(c.age)[name] = &broken
 	case KindRateLimits:
 		c.putRateLimits(name, &broken)
+		c.strict[name] = gistOf(kind, text).onUnavailable == Deny
 	}
 }
 

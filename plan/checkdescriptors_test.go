@@ -29,7 +29,7 @@ func TestCheck_P70_C001_OneRuleInTwoDocuments(t *testing.T) {
 	} {
 		c := plan.NewCatalog()
 		c.Put(limitsDoc(t, "shared/a", tt.there), 3)
-		c.PutBroken(plan.KindRateLimits, "shared/never", 4, "x")
+		c.PutBroken(plan.KindRateLimits, "shared/never", 4, "x", nil)
 		c.Put(limitsDoc(t, "other", strings.ReplaceAll(tt.text, "shared", "other")), 5)
 		doc := limitsDoc(t, "shared/b", tt.text)
 		if got := lines(c.Check(doc)); got != tt.want {

@@ -36,6 +36,7 @@ func (l *RateLimits) under(name string) bool {
 // putRateLimits replaces, adds or (with nil) removes a document of descriptors.
 func (c *Catalog) putRateLimits(name string, e *entry) {
 	all := c.now.rateLimits.edit(c.age)
+	delete(c.strict, name)
 	for _, domain := range domainsOf(name, all[name]) {
 		delete(c.siblings[domain], name)
 		c.stale[domain] = true
@@ -92,7 +93,21 @@ func (c *Catalog) compileDomain(name string) {
 	if old := limited[name]; old != nil && old.Table != nil && d.Table != nil {
 		d.Table.failed = old.Table.failed
 	}
+	if d.Broken != "" && c.anyStrict(name) {
+		d.Settings.OnUnavailable, d.App.Defaults.OnUnavailable = Deny, Deny
+	}
 	limited[name] = d
+}
+
+// anyStrict reports whether a document that may be of a domain and was never valid wants
+// on_unavailable: deny.
+func (c *Catalog) anyStrict(domain string) bool {
+	for name := range c.siblings[domain] {
+		if c.strict[name] {
+			return true
+		}
+	}
+	return false
 }
 
 // domainEntries returns the documents of a domain in the order of their names, and of

@@ -185,7 +185,7 @@ func TestCatalog_P21_C004_C016_WhatWasNeverValid(t *testing.T) {
 	t.Parallel()
 	const why = "rate limits d/b have never been valid: f:1:1: x"
 	c := plan.NewCatalog()
-	c.PutBroken(plan.KindRateLimits, "d/b", 5, why)
+	c.PutBroken(plan.KindRateLimits, "d/b", 5, why, nil)
 	d := c.Snapshot().Domain("d")
 	if d == nil || d.Broken != why || d.Table != nil || len(d.Guards) != 0 || d.App == nil {
 		t.Fatalf("of a document that was never valid: %+v", d)
@@ -194,7 +194,7 @@ func TestCatalog_P21_C004_C016_WhatWasNeverValid(t *testing.T) {
 	if d := c.Snapshot().Domain("d"); d.Broken != "" || d.Version != 6 || amountOf(c.Snapshot(), "d", "a") != 1 || len(d.Guards) != 1 {
 		t.Errorf("beside a valid one: %+v", d)
 	}
-	c.PutBroken(plan.KindRateLimits, "d/a", 7, "x")
+	c.PutBroken(plan.KindRateLimits, "d/a", 7, "x", nil)
 	if s := c.Snapshot(); amountOf(s, "d", "a") != 1 || s.Domain("d").Version != 6 {
 		t.Errorf("a bad edit is in force: %+v", s.Domain("d"))
 	}
@@ -206,7 +206,7 @@ func TestCatalog_P21_C004_C016_WhatWasNeverValid(t *testing.T) {
 		t.Errorf("what is of domain d still is of d/b: %+v", s.Domain("d/b"))
 	}
 	c.Delete(plan.KindRateLimits, "d/a", 9)
-	c.PutBroken(plan.KindRateLimits, "e", 10, why)
+	c.PutBroken(plan.KindRateLimits, "e", 10, why, nil)
 	c.Delete(plan.KindRateLimits, "e", 11)
 	if s := c.Snapshot(); s.Domain("e") != nil || s.Domain("d").Version != 8 {
 		t.Errorf("deleted while broken: %+v", s.Domain("e"))

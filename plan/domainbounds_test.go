@@ -21,7 +21,7 @@ func TestCheck_P70_ADomainHasFiftyDocuments(t *testing.T) {
 		}
 		c.Put(doc, int64(i+1))
 	}
-	c.PutBroken(plan.KindRateLimits, "d/never", 99, "x")
+	c.PutBroken(plan.KindRateLimits, "d/never", 99, "x", nil)
 	more := limitsDoc(t, "d/more", text(50))
 	const want = "1:9: domain: d has 50 documents already, as many as a domain may have; put these descriptors into one of them\n"
 	for range 2 {
@@ -158,7 +158,7 @@ func TestDomain_P70_SettingsThatRaced(t *testing.T) {
 			zone := map[string]string{"d/a": "Asia/Tokyo", "d/b": "UTC"}[name]
 			c.Put(limitsDoc(t, name, "domain: d\nmete: {time_zone: "+zone+"}\n"), int64(i+3))
 		}
-		c.PutBroken(plan.KindRateLimits, "e/", 9, "x")
+		c.PutBroken(plan.KindRateLimits, "e/", 9, "x", nil)
 		s := c.Snapshot()
 		if zone := s.Domain("d").Settings.TimeZone.String(); zone != "Asia/Tokyo" {
 			t.Errorf("%v: %s", order, zone)

@@ -45,7 +45,7 @@ func scramble(t *testing.T, r *rand.Rand, c *plan.Catalog, revision int64) {
 	case 4:
 		c.SetVoid(tenants[i], revision)
 	case 5:
-		c.PutBroken(plan.KindTenant, tenants[i], revision, "never valid")
+		c.PutBroken(plan.KindTenant, tenants[i], revision, "never valid", nil)
 	default:
 		spec := "limits: " + pick(revision)
 		if i > 1 {

@@ -125,7 +125,7 @@ func (n *node) nullLimit() (path string, found bool) {
 
 // value returns what a map has under a key, or nil.
 func (n *node) value(key string) *node {
-	if n.kind != mapNode {
+	if n == nil || n.kind != mapNode {
 		return nil
 	}
 	if i := slices.IndexFunc(n.keys, func(k *node) bool { return k.text == key }); i >= 0 {

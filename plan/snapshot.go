@@ -34,8 +34,9 @@ type entry struct {
 
 type appEntry struct {
 	entry
-	app    *App
-	routes *routeTable
+	app     *App
+	standIn *App // where no version was ever valid
+	routes  *routeTable
 }
 
 type planEntry struct {
@@ -139,7 +140,8 @@ func (s *Snapshot) App(name string) *App {
 	return nil
 }
 
-// AppByDomain returns the app of a rate limit domain, or nil.
+// AppByDomain returns the app of a rate limit domain, or nil. It may be one that was never
+// valid, which [App.NeverValid] tells.
 func (s *Snapshot) AppByDomain(domain string) *App { return s.domains[domain] }
 
 // Plan returns a plan, or nil.

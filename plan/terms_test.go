@@ -80,9 +80,9 @@ func TestTerms_WhoHasWhat(t *testing.T) {
 func TestTerms_C016_NeverValid(t *testing.T) {
 	base := []string{appText, freePlan, doc("Tenant", "org:a", "{plan: broken}"), doc("Tenant", "user:b", `{parent: "org:a"}`), doc("Tenant", "org:c", "{plan: gone}"), doc("Tenant", "org:d", `{parent: "org:gone"}`)}
 	c := catalog(t, base...)
-	c.PutBroken(plan.KindPlan, "broken", 50, "plan broken has never been valid")
-	c.PutBroken(plan.KindTenant, "org:bad", 51, "tenant org:bad has never been valid")
-	c.PutBroken(plan.KindPlan, "free", 52, "plan free has never been valid")
+	c.PutBroken(plan.KindPlan, "broken", 50, "plan broken has never been valid", nil)
+	c.PutBroken(plan.KindTenant, "org:bad", 51, "tenant org:bad has never been valid", nil)
+	c.PutBroken(plan.KindPlan, "free", 52, "plan free has never been valid", nil)
 	for tenant, want := range map[string]string{
 		"org:a":   "broken: plan broken has never been valid",
 		"user:b":  "broken: plan broken has never been valid",
@@ -116,7 +116,7 @@ func TestTerms_C016_NeverValid(t *testing.T) {
 
 func TestTerms_BrokenApp(t *testing.T) {
 	c := plan.NewCatalog()
-	c.PutBroken(plan.KindApp, "api", 5, "app api has never been valid")
+	c.PutBroken(plan.KindApp, "api", 5, "app api has never been valid", nil)
 	s := c.Snapshot()
 	if got := shown(s.Terms(t0, "api", "org:a")); got != "broken: app api has never been valid" || s.App("api") != nil || s.Route("api", "", "GET", "/") != nil {
 		t.Errorf("got %s", got)

@@ -56,6 +56,11 @@ type App struct {
 	Name     string
 	TimeZone *time.Location
 
+	// NeverValid tells why no version of the App is in force ("app api has never been
+	// valid"). Then it only stands in for one: it has no limits and no identity, and
+	// Defaults.OnUnavailable decides.
+	NeverValid string
+
 	// Domain is the rate limit domain whose descriptors run this app's
 	// decision; Hosts are the authorities that belong to the app, exact or
 	// with a leading "*."; AllOtherHosts stands for those that no app lists.

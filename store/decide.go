@@ -77,15 +77,15 @@ func (s *shelf) collect() (candidates []*candidate, deletions []docID) {
 	readAll(unread)
 	for _, c := range append(read, unread...) {
 		if plan.Refused(c.problems) || c.doc == nil {
+			s.fallBack(c.docID, c.revision, first(c.problems))
 			s.reject(Rejection{Kind: c.kind, Name: c.name, Revision: c.revision, Problems: c.problems}, nil)
 			s.doubt(c.docID)
-			s.fallBack(c.docID, c.revision, first(c.problems))
 			continue
 		}
 		c.problems = nil
 		if why := s.fleet.bars(c); why != nil {
+			s.fallBack(c.docID, c.revision, first([]plan.Problem{*why}))
 			s.bar(c, *why)
-			s.fallBack(c.docID, c.revision, first(s.rejected[c.docID].Problems))
 			continue
 		}
 		candidates = append(candidates, c)
@@ -208,6 +208,6 @@ func (s *shelf) fallBack(id docID, revision int64, why string) {
 	} else {
 		why = "has never been valid: " + why
 	}
-	s.catalog.PutBroken(id.kind, id.name, revision, id.says(why))
+	s.catalog.PutBroken(id.kind, id.name, revision, id.says(why), s.sources[id].text)
 	s.relevant = true
 }

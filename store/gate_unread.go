@@ -11,8 +11,8 @@ import (
 // another one is in force elsewhere: a version that is too old drops no limit (S26).
 // Grants are guarded by the revision that is in etcd, so the last version takes that
 // one; under its own, every grant would be refused and the quota be as if etcd were
-// away. Where there never was one, its tenants follow on_unavailable.
-func (s *shelf) keepOn(id docID, revision int64, r Rejection) {
+// away. Where there never was one, on_unavailable decides; text is what is in force.
+func (s *shelf) keepOn(id docID, revision int64, text string, r Rejection) {
 	if told, known := s.unread[id]; !known || told.Revision != r.Revision {
 		s.log.Error().Str("kind", string(id.kind)).Str("name", id.name).Int64("revision", r.Revision).
 			Str("problem", first(r.Problems)).Msg("what is enforced cannot be read here; going on with the last that could")
@@ -23,7 +23,7 @@ func (s *shelf) keepOn(id docID, revision int64, r Rejection) {
 		s.put(doc, revision)
 		return
 	}
-	s.catalog.PutBroken(id.kind, id.name, revision, id.says(first(r.Problems)))
+	s.catalog.PutBroken(id.kind, id.name, revision, id.says(first(r.Problems)), []byte(text))
 	s.relevant = true
 }
 

@@ -33,7 +33,8 @@ type (
 	}
 )
 
-// A Rejection is an edit that is not enforced: the last good version is.
+// A Rejection is an edit that is not enforced: the last good version is, if there ever was
+// one.
 type Rejection struct {
 	Kind     plan.Kind
 	Name     string

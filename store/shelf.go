@@ -234,7 +234,7 @@ func (s *shelf) setEffective(id docID, revision int64, value []byte) {
 			delete(s.unread, id)
 			break
 		}
-		s.keepOn(id, revision, unreadable(id, record, problems, err))
+		s.keepOn(id, revision, record.Document, unreadable(id, record, problems, err))
 	case err != nil:
 		s.log.Error().Err(err).Str("key", EffectiveKey(id.kind, id.name)).Msg("what is enforced is unreadable")
 	}

@@ -56,7 +56,29 @@ func (s *shelf) reject(r Rejection, doc *plan.Document) {
 	}
 	s.log.Warn().Str("kind", string(r.Kind)).Str("name", r.Name).Int64("revision", r.Revision).
 		Bool("deletion", r.Deleted).Str("problem", first(r.Problems)).Int("problems", len(r.Problems)).
-		Msg("edit is rejected; the last good version stays in force")
+		Msg("edit is rejected; " + s.holds(id))
+}
+
+// holds tells what holds in the place of an edit that is rejected.
+func (s *shelf) holds(id docID) string {
+	if s.inForce(id) {
+		return "the last good version stays in force"
+	}
+	const never = "no version before it was valid, so "
+	switch id.kind {
+	case plan.KindApp:
+		return never + "on_unavailable decides for what comes by its rate limit domain, and nobody else is let on"
+	case plan.KindRoutes:
+		return never + "requests cost what they cost without it"
+	case plan.KindCredential:
+		return never + "its key is not known"
+	case plan.KindRateLimits:
+		return never + "on_unavailable decides for its domain, unless other documents limit that"
+	case plan.KindPlan, plan.KindTenant:
+		return never + "on_unavailable of the app decides for its tenants"
+	case plan.KindWebhook:
+	}
+	return never + "there is none"
 }
 
 // decideDeletions deletes tenants, credentials and webhooks that may be deleted,

@@ -70,7 +70,8 @@ func (c *cli) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show the store, the live replicas, and documents that are rejected",
 		Long: `Show the store, the live replicas, and documents that are rejected: their newest edit is not
-enforced, the last valid one still is.
+enforced, the last valid one still is. Where there never was one, on_unavailable of the app
+decides for the tenants.
 
 A replica that is too old for what the store holds goes on with the last versions that it
 could read; it is marked here. Limits that begin to bind with metectl finalize-upgrade are

@@ -148,7 +148,7 @@ func (c *cli) outcome(written []*watched) error {
 	case open == 0 && bad == len(written):
 		return &failure{
 			code: exitInvalid, what: "nothing of it is enforced", why: "replicas reject " + plural(bad, "document"),
-			next: "the last valid version stays in force; correct the document and apply it again",
+			next: "a version that was valid before stays in force, and where there is none on_unavailable decides; correct the document and apply it again",
 		}
 	case open == 0:
 		return &failure{

@@ -353,7 +353,7 @@ func storeAway(t *testing.T) {
 // There calls fail and the health check says all is well.
 func neverValid(t *testing.T) {
 	s := newSides(t, "", &rule{key: "org", limit: per(1, hour)})
-	s.here.catalog.PutBroken(plan.KindRateLimits, "broken", 9, "rate limits broken have never been valid")
+	s.here.catalog.PutBroken(plan.KindRateLimits, "broken", 9, "rate limits broken have never been valid", nil)
 	s.here.publish()
 	r := one("org", "a")
 	r.domain = "broken"
