@@ -79,7 +79,7 @@ func (a *answer) shown(i int) bool {
 }
 
 func shownAlone(l *authz.LimitState) bool {
-	return l.Limit.Advertise && !l.Limit.Unlimited && !hidden(l) && plain(l.Limit.Name)
+	return l.Limit.Advertise && !l.Limit.Unlimited && !hidden(l) && l.Limit.Name != ""
 }
 
 // plain tells whether a name fits into a string of a structured field, and the field
@@ -146,7 +146,29 @@ func item(b []byte, first *bool, l *authz.LimitState) []byte {
 		b = append(b, ", "...)
 	}
 	*first = false
-	return quoted(b, l.Limit.Name)
+	return quotedName(b, l.Limit.Name)
+}
+
+// quotedName appends the name of a limit as a string of a structured field. Bytes that
+// such a string cannot hold are written %XX, and what is too long is cut: the limit that
+// refuses must be in the fields of its refusal.
+func quotedName(b []byte, name string) []byte {
+	if plain(name) {
+		return quoted(b, name)
+	}
+	const hex = "0123456789ABCDEF"
+	b = append(b, '"')
+	for i, from := 0, len(b); i < len(name) && len(b)-from < mostDescription; i++ {
+		switch c := name[i]; {
+		case c < 0x20 || c > 0x7e:
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
 }
 
 // param appends a whole number in the bounds of RFC 9651, and never below 0.

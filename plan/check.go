@@ -157,8 +157,12 @@ func (k *checker) app(a *App) {
 	}
 	k.rules(k.c.routesOf(a.Name, nil), a, func(rs *Routes, path string) string { return "" })
 	for _, name := range k.c.now.Names(KindPlan) {
-		if p := k.c.now.Plan(name); k.use(p, a) == always {
+		p := k.c.now.Plan(name)
+		use := k.use(p, a)
+		if use == always {
 			k.declared(p.Limits, "spec", func(l *Limit) string { return fmt.Sprintf("plan %s, limit %s: ", name, l.Name) }, a)
+		}
+		if use != never {
 			k.fits(p, k.c.routesOf(a.Name, nil))
 		}
 	}
@@ -239,9 +243,12 @@ func (k *checker) declaredSomewhere(limits []Limit, base string) {
 func (k *checker) plan(p *Plan) {
 	sure := false
 	for _, a := range k.apps() {
-		if k.use(p, a) == always {
+		use := k.use(p, a)
+		if use == always {
 			sure = true
 			k.declared(p.Limits, "spec", func(*Limit) string { return "" }, a)
+		}
+		if use != never {
 			k.fits(p, k.c.routesOf(a.Name, nil))
 		}
 	}
@@ -256,8 +263,9 @@ func (k *checker) plan(p *Plan) {
 	}
 }
 
-// fits reports routes that take more than a whole limit of the plan has: nobody on
-// it could ever use them. A limit of 0 is meant to refuse.
+// fits warns of routes that take more than a whole limit of the plan has: tenants on it
+// are refused there, which is right for a plan without them, and else a slip. A limit of
+// 0 is meant to refuse.
 func (k *checker) fits(p *Plan, all []*Routes) {
 	for _, rs := range all {
 		for i := range rs.Rules {
@@ -293,7 +301,7 @@ func (k *checker) fitsRule(p *Plan, rs *Routes, rule *Rule, unit string, asked i
 			path = k.rulePath(rs, rule)
 		case KindApp, KindTenant, KindCredential, KindWebhook, KindRateLimits:
 		}
-		k.fail(path, "rule %s of routes %s takes %d %s, more than the whole limit %s of plan %s, %d; take less or raise the limit",
+		k.warn(path, "rule %s of routes %s takes %d %s, more than the whole limit %s of plan %s, %d, so tenants on it are always refused there; take less or raise the limit unless that is meant",
 			ruleName(rule), rs.Name, asked, unit, l.Name, p.Name, whole)
 	}
 }
@@ -340,7 +348,7 @@ func (k *checker) routes(rs *Routes) {
 	}
 	k.rules([]*Routes{rs}, a, func(_ *Routes, path string) string { return path })
 	for _, name := range k.c.now.Names(KindPlan) {
-		if p := k.c.now.Plan(name); k.use(p, a) == always {
+		if p := k.c.now.Plan(name); k.use(p, a) != never {
 			k.fits(p, []*Routes{rs})
 		}
 	}

@@ -54,14 +54,18 @@ f:6:31: spec.envoy.hosts: "*.example.org" belongs to app old already; keep it in
 		"plan, unit of the app that uses": {[]string{withDefault, strings.Replace(appText, "name: api", "name: b", 1), strings.Replace(tokens, "tokens", "gpus", 1)}, "f:5:54: spec.limits.t.unit: app api has no unit gpus; declare it in spec.units of the app"},
 		"plan, reserve above it": {[]string{
 			withDefault, doc("Routes", "r", "{app: api, rules: [{name: chat, match: {path: /c}, weight: 9, units: {tokens: {reserve: 4000}}}]}"), tokens,
-		}, `f:5:42: spec.limits.t.amount: rule chat of routes r takes 4000 tokens, more than the whole limit t of plan free, 1000; take less or raise the limit
-f:5:113: spec.limits.rps.amount: rule chat of routes r takes 9 requests, more than the whole limit rps of plan free, 5; take less or raise the limit`},
+		}, `f:5:42: spec.limits.t.amount: warning: rule chat of routes r takes 4000 tokens, more than the whole limit t of plan free, 1000, so tenants on it are always refused there; take less or raise the limit unless that is meant
+f:5:113: spec.limits.rps.amount: warning: rule chat of routes r takes 9 requests, more than the whole limit rps of plan free, 5, so tenants on it are always refused there; take less or raise the limit unless that is meant`},
 
 		"routes":                {[]string{withDefault, tokens, doc("Routes", "r", "{app: api, rules: [{match: {path: /c}, units: {tokens: {reserve: 1000}}}]}")}, ""},
 		"routes, app":           {[]string{appText, doc("Routes", "r", "{app: apo, rules: []}")}, "f:5:13: spec.app: there is no app apo; did you mean api?"},
 		"routes, unit":          {[]string{appText, doc("Routes", "r", "{app: api, rules: [{match: {path: /c}, units: {gpus: {reserve: 1}}}]}")}, "f:5:60: spec.rules[0].units.gpus: routes r, rule /c: app api has no unit gpus; declare it in spec.units of the app"},
-		"routes, reserve above": {[]string{withDefault, tokens, doc("Routes", "r", "{app: api, rules: [{match: {path: /c}, units: {tokens: {reserve: 1001}}}]}")}, "f:5:26: spec.rules[0]: rule /c of routes r takes 1001 tokens, more than the whole limit t of plan free, 1000; take less or raise the limit"},
-		"routes, unused plan":   {[]string{appText, tokens, doc("Routes", "r", "{app: api, rules: [{match: {path: /c}, units: {tokens: {reserve: 1001}}}]}")}, ""},
+		"routes, reserve above": {[]string{withDefault, tokens, doc("Routes", "r", "{app: api, rules: [{match: {path: /c}, units: {tokens: {reserve: 1001}}}]}")}, "f:5:26: spec.rules[0]: warning: rule /c of routes r takes 1001 tokens, more than the whole limit t of plan free, 1000, so tenants on it are always refused there; take less or raise the limit unless that is meant"},
+		"routes, reserve above, tenants of no app": {
+			[]string{appText, tokens, doc("Tenant", "org:a", "{plan: free}"), doc("Routes", "r", "{app: api, rules: [{match: {path: /c}, units: {tokens: {reserve: 1001}}}]}")},
+			"f:5:26: spec.rules[0]: warning: rule /c of routes r takes 1001 tokens, more than the whole limit t of plan free, 1000, so tenants on it are always refused there; take less or raise the limit unless that is meant",
+		},
+		"routes, unused plan": {[]string{appText, tokens, doc("Routes", "r", "{app: api, rules: [{match: {path: /c}, units: {tokens: {reserve: 1001}}}]}")}, ""},
 		"routes, unreachable": {
 			[]string{appText, doc("Routes", "r", `{app: api, rules: [{name: a, match: {path_prefix: /v1}}, {name: b, match: {path: "/v1/x/{id}"}}, {name: c, match: {path: /v2}}]}`)},
 			"f:5:64: spec.rules[1]: warning: can never match, since rule a before it takes all its requests; write it before that one",

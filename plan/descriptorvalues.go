@@ -75,7 +75,7 @@ func (r *reader) count32(n *node, path string, lowest, highest int64) (int64, bo
 		plain.text = strings.ReplaceAll(n.text, "_", "")
 		n = &plain
 	}
-	return r.whole(n, path, lowest, highest)
+	return r.wholeNumber(n, path, lowest, highest, "without point, sign or exponent")
 }
 
 // anyMap reads a map of whatever JSON can say.

@@ -69,7 +69,7 @@ func TestCheck_A37_A38_ReservesAndNames(t *testing.T) {
 		"fits": {[]string{withDefault, rps, doc("Routes", "r", "{app: api, rules: [{name: a, match: {path: /c}, weight: 2, units: {requests: {reserve: 5, max: 900}}}]}")}, ""},
 		"too much": {
 			[]string{withDefault, rps, doc("Routes", "r", "{app: api, rules: [{name: a, match: {path: /c}, weight: 2, units: {requests: {reserve: 6}}}]}")},
-			"f:5:26: spec.rules[0]: rule a of routes r takes 6 requests, more than the whole limit rps of plan free, 5; take less or raise the limit",
+			"f:5:26: spec.rules[0]: warning: rule a of routes r takes 6 requests, more than the whole limit rps of plan free, 5, so tenants on it are always refused there; take less or raise the limit unless that is meant",
 		},
 		"one name in two documents": {
 			[]string{

@@ -45,6 +45,11 @@ func (o *object) text(name string) string {
 
 // whole reads a number without sign, point, exponent, quotes or another base.
 func (r *reader) whole(n *node, path string, lowest, highest int64) (int64, bool) {
+	return r.wholeNumber(n, path, lowest, highest, "without point, sign, exponent or _")
+}
+
+// wholeNumber is whole with what a number is written without.
+func (r *reader) wholeNumber(n *node, path string, lowest, highest int64, without string) (int64, bool) {
 	digits := n.text != "" && strings.Trim(n.text, "0123456789") == ""
 	switch {
 	case n.kind == listNode, n.kind == mapNode, n.kind == nullNode, n.kind == boolNode:
@@ -56,7 +61,7 @@ func (r *reader) whole(n *node, path string, lowest, highest int64) (int64, bool
 	case strings.HasPrefix(n.text, "-") && strings.Trim(n.text[1:], "0123456789") == "" && n.text != "-0":
 		r.fail(n, path, "%s is below %d", short(n.text), lowest)
 	case !digits:
-		r.fail(n, path, "%s is no whole number; write digits 0 to 9 alone, without point, sign, exponent or _", short(n.text))
+		r.fail(n, path, "%s is no whole number; write digits 0 to 9 alone, %s", short(n.text), without)
 	case len(n.text) > 1 && n.text[0] == '0':
 		r.fail(n, path, "%s begins with 0, which some programs read as octal; write %s", short(n.text), short(strings.TrimLeft(n.text[:len(n.text)-1], "0")+n.text[len(n.text)-1:]))
 	default:

@@ -351,6 +351,9 @@ func TestConfigPrintMasksSecretsOfBadEndpoints(t *testing.T) {
 			t.Errorf("%s: %s%s", endpoint, out, errs)
 		}
 	}
+	if _, _, errs := runMete(map[string]string{"METE_LEASE_WAITT": "1s"}, "config", "print"); errs != "mete: no setting reads the variable METE_LEASE_WAITT\n" {
+		t.Errorf("of a misspelled variable: %q", errs)
+	}
 	_, out, _ := runMete(map[string]string{"METE_ETCD_ENDPOINTS": "unix:///run/a@b", "METE_NAME": "a@b"}, "config", "print")
 	if !strings.Contains(out, "unix:///run/a@b") || !strings.Contains(out, "name: a@b") {
 		t.Errorf("what is no secret is masked: %s", out)

@@ -26,6 +26,9 @@ func configPrintCommand(env environment) *cobra.Command {
 		if err != nil {
 			return usageError{err}
 		}
+		for _, name := range strayVariables(env) {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "mete: no setting reads the variable %s\n", name)
+		}
 		var printErr error
 		switch *output {
 		case "yaml":
