@@ -259,6 +259,26 @@ func TestOvershoot_A44_CutOffFromAChange(t *testing.T) {
 	})
 }
 
+// What was used while the limit only counted passed no quota, though it is more than the
+// amount that the limit gets.
+func TestOvershoot_A44_UnlimitedToLimitedPassesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		counting := terms(1000)
+		counting.Counts = true
+		r := open(t, m, "a", counting)
+		r.mustCharge(70)
+		r.lock.Lock()
+		r.purse.SetTerms(r.at(), terms(50))
+		r.lock.Unlock()
+		time.Sleep(time.Minute)
+		if n := r.keeper.Stats().Overshoot[quota.TermsChange]; n != 0 || m.Account(key()).Used() != 70 {
+			t.Errorf("%d units counted for the change of terms of %d used, want none of 70", n, m.Account(key()).Used())
+		}
+	})
+}
+
 // After a restore of the store no lease is asked for while others may spend what the
 // store has forgotten; use is reported.
 func TestKeeper_P43_LearnsAfterARestore(t *testing.T) {

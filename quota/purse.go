@@ -282,6 +282,7 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 	if p.stale {
 		p.stale, p.failed, p.waiting = false, refusal{}, refusal{}
 	}
+	counted := p.terms.Counts // until now: no lease was spent from, and no quota passed
 	p.terms = t
 	if same {
 		return
@@ -289,7 +290,9 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 	if voided {
 		p.unlearn()
 	}
-	p.over.terms += p.suspectUse(now)
+	if !counted {
+		p.over.terms += p.suspectUse(now)
+	}
 	p.suspect = 0
 	p.lots, p.batch = nil, 0
 	p.refusal, p.dry = refusal{}, refusal{}
