@@ -326,11 +326,16 @@ func (m *mete) runKeeper(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleFor)
 	defer cancel()
 	err := m.keeper.Settle(ctx)
-	if err != nil && m.journal != nil {
-		m.members.Owe()
-		err = fmt.Errorf("%w; what they have used is in the journal: a start with the same data-dir and journal within 10 min reports it", err)
+	if err == nil || m.journal == nil {
+		return err
 	}
-	return err
+	m.members.Owe()
+	if n := m.journal.Stats().WithoutRoom; n > 0 {
+		return fmt.Errorf("%w; the journal has no room for %d of them, and what those have used is lost; "+
+			"a start with the same data-dir and journal within 10 min reports the others", err, n)
+	}
+	m.log.Warn().Err(err).Msg("what they have used is in the journal: a start with the same data-dir and journal within 10 min reports it")
+	return nil // nothing is lost
 }
 
 // announce waits until the replica is ready and tells everybody. It takes the

@@ -76,24 +76,39 @@ func admits(t *testing.T, conn *grpc.ClientConn, tenant string) bool {
 	return err == nil && resp.GetStatus().GetCode() == 0 && resp.GetOkResponse() != nil
 }
 
-// TestStopWithoutEtcd: what was used can be reported to nobody. Neither that nor the
-// replica's keys hold up a stop for long, and it says what was not settled.
+// What was used cannot be reported while etcd is away. Neither that nor the replica's keys
+// hold up a stop for long, and it says what was not settled. With a journal nothing is
+// lost by it, so that the process ends as it was asked to; without one it has failed.
 func TestStopWithoutEtcd(t *testing.T) {
 	t.Parallel()
+	for journal, failed := range map[string]bool{"": false, "off": true} {
+		t.Run("journal "+journal, func(t *testing.T) {
+			t.Parallel()
+			stopsWithoutEtcd(t, journal, failed)
+		})
+	}
+}
+
+func stopsWithoutEtcd(t *testing.T, journal string, failed bool) {
+	t.Helper()
 	s, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir(), ClientURL: "127.0.0.1:0", Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	putDocuments(t, s.Client())
-	r := start(t, "--etcd-endpoints=http://"+s.Endpoint(), "--drain-delay=0")
+	r := start(t, "--etcd-endpoints=http://"+s.Endpoint(), "--drain-delay=0", "--journal="+journal)
 	conn := connect(t, r.addresses(t).GRPC)
 	defer func() { _ = conn.Close() }()
 	eventually(t, "an admitted request", func() bool { return admits(t, conn, "org:acme") })
 	s.Close()
 	began := time.Now()
-	if err := r.stop(t); err == nil || !strings.Contains(err.Error(), "settle 1 of 1 purses") {
+	const told = "settle 1 of 1 purses"
+	switch err := r.stop(t); {
+	case failed && (err == nil || !strings.Contains(err.Error(), told)):
 		t.Errorf("stop: %v", err)
+	case !failed && (err != nil || !strings.Contains(r.log.String(), told)):
+		t.Errorf("stop: %v\n%s", err, r.log)
 	}
 	if took, want := time.Since(began), settleFor+store.LeaveTimeout+5*time.Second; took > want {
 		t.Errorf("stopped after %v, want at most %v", took, want)
