@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -25,12 +26,15 @@ type intake struct {
 	message     int64 // bytes of a message
 	now         func() time.Time
 	log         zerolog.Logger
+	permits     func(tls.ConnectionState) func(service string) bool // nil: everything, to all
 
 	open     atomic.Int64
 	held     atomic.Int64
 	refused  counted // connections beyond the bound
 	evicted  counted // connections that took too much
 	tooLarge counted // messages
+
+	forbidden counted // calls of services that the peer may not call
 
 	mu   sync.Mutex
 	live map[*intakeConn]struct{} // guarded by mu
@@ -42,7 +46,7 @@ func newIntake(o *Options) *intake {
 		connections: int64(orDefault(o.MaxConnections, defaultConnections)),
 		each:        all / 2, all: all,
 		message: int64(orDefault(o.MaxMessage, defaultMessage)),
-		now:     o.Now, log: o.Log,
+		now:     o.Now, log: o.Log, permits: o.Permits,
 		live: map[*intakeConn]struct{}{},
 	}
 }
@@ -98,7 +102,7 @@ func (c intakeCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.
 	n.mu.Lock()
 	n.live[counted] = struct{}{}
 	n.mu.Unlock()
-	return counted, info, nil
+	return counted, n.permit(info), nil
 }
 
 // ClientHandshake implements [credentials.TransportCredentials]. A server needs none.
@@ -355,11 +359,14 @@ type IntakeStats struct {
 	Refused  uint64 // connections beyond the bound
 	Evicted  uint64 // connections that were closed because their unfinished messages took too much
 	TooLarge uint64 // messages above the bound
+
+	Forbidden uint64 // calls of services that the caller's certificate is not for
 }
 
 func (n *intake) read() IntakeStats {
 	return IntakeStats{
 		Open: n.open.Load(), Unfinished: n.held.Load(),
 		Refused: n.refused.total.Load(), Evicted: n.evicted.total.Load(), TooLarge: n.tooLarge.total.Load(),
+		Forbidden: n.forbidden.total.Load(),
 	}
 }

@@ -37,6 +37,9 @@ type Options struct {
 	Log     zerolog.Logger   // nowhere
 
 	TLS *tls.Config // none: plain text
+	// Permits is asked once for each connection with TLS, and returns what its peer may
+	// call: services by their full names. Other calls are PermissionDenied. Nil: everything.
+	Permits func(tls.ConnectionState) func(service string) bool
 
 	// PartitionSecret makes the partition keys of the RateLimit fields, which
 	// tell apart the limits of one name on several nodes of a path. It must be
@@ -236,7 +239,11 @@ func serverOptions(o *Options, b *buffers, n *intake) []grpc.ServerOption {
 	if o.TLS != nil {
 		secure = credentials.NewTLS(o.TLS)
 	}
-	return append(append(opts, grpc.Creds(n.over(secure))), o.Extra...)
+	opts = append(opts, grpc.Creds(n.over(secure)))
+	if o.TLS != nil && o.Permits != nil {
+		opts = append(opts, grpc.InTapHandle(n.tapped))
+	}
+	return append(opts, o.Extra...)
 }
 
 func orDefault[T comparable](v, otherwise T) T {

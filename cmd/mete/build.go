@@ -278,7 +278,7 @@ func (m *mete) run(ctx context.Context, _ process) error {
 	// settled here, before accounts are.
 	m.parts.start(ctx, "settlements for peers", m.router.Run)
 	m.parts.start(ctx, "admin listener", func(ctx context.Context) error {
-		secure := m.secure.listenerConfig("h2", "http/1.1")
+		secure := m.secure.listenerConfig(m.secure.adminCheck(), "h2", "http/1.1")
 		return serveHTTP(ctx, m.open.admin, adminMux(plan.Schema(), m.status, quotas), secure, m.log)
 	})
 	if m.open.peers != nil {
@@ -296,7 +296,8 @@ func (m *mete) run(ctx context.Context, _ process) error {
 func (m *mete) envoyOptions(closing <-chan struct{}) envoy.Options {
 	o := envoy.Options{
 		Decider: m.decider, Settler: m.router, Now: time.Now, Log: m.log, Settling: m.settling, Closing: closing,
-		TLS:                   m.secure.listenerConfig("h2"),
+		TLS:                   m.secure.listenerConfig(nil, "h2"),
+		Permits:               m.secure.permits(),
 		MaxConcurrentStreams:  uint32(m.cfg.MaxStreams), //nolint:gosec // check bounds it
 		MaxConnectionAge:      m.cfg.MaxConnectionAge,
 		MaxConnections:        m.connections(),

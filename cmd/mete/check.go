@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,9 +93,17 @@ func (s settings) checkTLS(c *complaints) {
 	c.check(s.PeerCA == "" || s.TLSCert != "", "peer-ca needs tls-cert and tls-key: without TLS no replica shows a certificate")
 	c.check(s.PeerName == "" || s.TLSCert != "", "peer-name needs tls-cert and tls-key: without TLS no replica shows a certificate")
 	c.check(s.TLSClientCA == "" || s.TLSCert != "", "tls-client-ca needs tls-cert and tls-key: without TLS no client shows a certificate")
-	c.check(len(s.TLSClientSAN) == 0 || s.TLSClientCA != "", "tls-client-san needs tls-client-ca: names that nobody vouches for prove nothing")
-	for _, pattern := range s.TLSClientSAN {
-		c.check(pattern != "", "tls-client-san has an empty pattern, which no name matches")
+	for _, list := range []struct {
+		name     string
+		patterns []string
+	}{
+		{"tls-client-san", s.TLSClientSAN},
+		{"tls-envoy-san", s.TLSEnvoySAN},
+		{"tls-app-san", s.TLSAppSAN},
+		{"tls-replica-san", s.TLSReplicaSAN},
+	} {
+		c.check(len(list.patterns) == 0 || s.TLSClientCA != "", "%s needs tls-client-ca: names that nobody vouches for prove nothing", list.name)
+		c.check(!slices.Contains(list.patterns, ""), "%s has an empty pattern, which no name matches", list.name)
 	}
 }
 

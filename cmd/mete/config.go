@@ -41,6 +41,10 @@ type config struct {
 	TLSKey       string   `name:"tls-key" help:"file with the key of tls-cert"`
 	TLSClientCA  string   `name:"tls-client-ca" help:"file with the authority that client certificates must come from"`
 	TLSClientSAN []string `name:"tls-client-san" help:"patterns, one of which a name of the client certificate must match; * stands for any run of characters"`
+	// Each of these is tls-client-san unless it is set.
+	TLSEnvoySAN   []string `name:"tls-envoy-san" help:"patterns of those that may ask as Envoy does, and settle by the access log (default: tls-client-san)"`
+	TLSAppSAN     []string `name:"tls-app-san" help:"patterns of those that may use QuotaService and the admin API (default: tls-client-san)"`
+	TLSReplicaSAN []string `name:"tls-replica-san" help:"patterns of the other replicas (default: tls-client-san)"`
 
 	PeerCA   string `name:"peer-ca" help:"file with the authority of the other replicas' certificates (default: tls-client-ca, else the system's)"`
 	PeerName string `name:"peer-name" help:"name that the other replicas' certificates are for (default: the host of their advertise-address)"`

@@ -55,7 +55,7 @@ func (t *serverTLS) fitsPeers(files *tlsFiles) error {
 	}); err != nil {
 		return fmt.Errorf("tls-cert as the certificate of a replica that calls, which must come from tls-client-ca and be for client authentication, too: %w", err)
 	}
-	if err := t.checkNames(pair.Leaf); err != nil {
+	if err := t.sans.checkReplica(pair.Leaf); err != nil {
 		return fmt.Errorf("tls-cert as the certificate of a replica that calls: %w", err)
 	}
 	return nil

@@ -26,7 +26,7 @@ const reread = 10 * time.Second
 // not fit together are refused and the old ones stay in force.
 type serverTLS struct {
 	cert, key, clientCA, peerCA string
-	sans                        []string
+	sans                        sanLists
 	peerName                    string
 	calledAs                    string // how other replicas call this one, set before Run; "": there are none
 	log                         zerolog.Logger
@@ -52,7 +52,7 @@ func newServerTLS(c config, log zerolog.Logger) (*serverTLS, error) {
 	}
 	t := &serverTLS{
 		cert: c.TLSCert, key: c.TLSKey, clientCA: c.TLSClientCA, peerCA: c.PeerCA,
-		sans: c.TLSClientSAN, peerName: c.PeerName, log: log,
+		sans: c.sanLists(), peerName: c.PeerName, log: log,
 	}
 	if _, err := t.reload(); err != nil {
 		return nil, fmt.Errorf("read TLS files: %w", err)
@@ -139,7 +139,7 @@ func (t *serverTLS) parse(seen [][]byte) (*tlsFiles, error) {
 			return nil, fmt.Errorf("%s: %w", t.clientCA, err)
 		}
 		files.config.ClientAuth = tls.RequireAndVerifyClientCert
-		files.config.VerifyConnection = t.checkPeer
+		files.config.VerifyConnection = t.sans.checkAny
 	}
 	files.peer = t.peerConfig(&pair, files.config.ClientCAs)
 	if t.peerCA != "" {
@@ -176,24 +176,6 @@ func authorities(text []byte) (pool *x509.CertPool, ends time.Time, err error) {
 	return pool, ends, nil
 }
 
-// checkPeer refuses client certificates without a name that a pattern matches.
-func (t *serverTLS) checkPeer(state tls.ConnectionState) error {
-	return t.checkNames(state.PeerCertificates[0])
-}
-
-func (t *serverTLS) checkNames(cert *x509.Certificate) error {
-	if len(t.sans) == 0 {
-		return nil
-	}
-	names := sanNames(cert)
-	for _, name := range names {
-		if slices.ContainsFunc(t.sans, func(p string) bool { return matches(p, name) }) {
-			return nil
-		}
-	}
-	return fmt.Errorf("client certificate for %q matches no pattern of tls-client-san", names)
-}
-
 func sanNames(cert *x509.Certificate) []string {
 	names := slices.Concat(cert.DNSNames, cert.EmailAddresses)
 	for _, u := range cert.URIs {
@@ -224,9 +206,10 @@ func matches(pattern, name string) bool {
 	return strings.HasSuffix(rest, parts[last])
 }
 
-// listenerConfig returns the configuration of a listener that speaks protos. It
-// stays right over reloads. It is nil without TLS.
-func (t *serverTLS) listenerConfig(protos ...string) *tls.Config {
+// listenerConfig returns the configuration of a listener that speaks protos, and admits the
+// client certificates that check does; nil: all that may call anything. It stays right over
+// reloads. It is nil without TLS.
+func (t *serverTLS) listenerConfig(check func(tls.ConnectionState) error, protos ...string) *tls.Config {
 	if t == nil {
 		return nil
 	}
@@ -236,6 +219,9 @@ func (t *serverTLS) listenerConfig(protos ...string) *tls.Config {
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			c := t.inForce.Load().config.Clone()
 			c.NextProtos = protos
+			if check != nil && c.ClientCAs != nil {
+				c.VerifyConnection = check
+			}
 			return c, nil
 		},
 	}

@@ -126,7 +126,7 @@ func pool(a authority) *x509.CertPool {
 func serveHealth(t *testing.T, secure *serverTLS) string {
 	t.Helper()
 	closing := make(chan struct{})
-	srv := grpc.NewServer(grpc.Creds(credentials.NewTLS(secure.listenerConfig("h2"))), grpc.ChainStreamInterceptor(endStreams(closing)))
+	srv := grpc.NewServer(grpc.Creds(credentials.NewTLS(secure.listenerConfig(nil, "h2"))), grpc.ChainStreamInterceptor(endStreams(closing)))
 	grpc_health_v1.RegisterHealthServer(srv, health.NewServer())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -339,7 +339,7 @@ func TestAdminOverTLS(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- serveHTTP(ctx, l, adminMux([]byte("{}"), func() any { return 1 }, idleQuotas()), secure.listenerConfig("h2", "http/1.1"), zerolog.Nop())
+		done <- serveHTTP(ctx, l, adminMux([]byte("{}"), func() any { return 1 }, idleQuotas()), secure.listenerConfig(nil, "h2", "http/1.1"), zerolog.Nop())
 	}()
 	client := &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: pool(ca), MinVersion: tls.VersionTLS13}, ForceAttemptHTTP2: true,
