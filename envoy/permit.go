@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/tap"
 )
 
-// EnvoyService reports whether a gRPC service, by its full name, is one that Envoy calls:
+// Serves reports whether a gRPC service, by its full name, is one that Envoy calls:
 // who may ask may be told a reservation, and who may log may settle it.
-func EnvoyService(name string) bool {
+func Serves(name string) bool {
 	return name == checkService || name == limitService || name == logService
 }
 

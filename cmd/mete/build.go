@@ -45,6 +45,7 @@ type mete struct {
 	open     listeners
 	inUse    addresses
 	secure   *serverTLS  // nil: no TLS
+	tokens   *tokenFile  // of the admin API; nil: none is asked for
 	etcdPair *clientPair // nil: no client certificate
 	etcd     *store.Cluster
 
@@ -85,7 +86,7 @@ func newMete(s settings, log zerolog.Logger, level *levelGate) *mete {
 // The replica answers from the start and turns ready once it has documents.
 func (m *mete) start(ctx context.Context, p process) error {
 	for _, step := range []func(context.Context, process) error{
-		m.prepare, m.openJournal, m.startTracing, m.startTLS, m.startEvents, m.startEtcd, m.assemble, m.run, m.startHangups,
+		m.prepare, m.openJournal, m.startTracing, m.startTLS, m.startTokens, m.startEvents, m.startEtcd, m.assemble, m.run, m.startHangups,
 	} {
 		if err := step(ctx, p); err != nil {
 			m.open.close()
@@ -279,7 +280,7 @@ func (m *mete) run(ctx context.Context, _ process) error {
 	m.parts.start(ctx, "settlements for peers", m.router.Run)
 	m.parts.start(ctx, "admin listener", func(ctx context.Context) error {
 		secure := m.secure.listenerConfig(m.secure.adminCheck(), "h2", "http/1.1")
-		return serveHTTP(ctx, m.open.admin, adminMux(plan.Schema(), m.status, quotas), secure, m.log)
+		return serveHTTP(ctx, m.open.admin, m.guarded(adminMux(plan.Schema(), m.status, quotas)), secure, m.log)
 	})
 	if m.open.peers != nil {
 		m.parts.start(ctx, "peer listener", func(ctx context.Context) error { return servePeers(ctx, m.open.peers, m.envoy) })

@@ -140,6 +140,13 @@ func (s settings) checkEndpoint(c *complaints, i int, endpoint string) {
 func (s settings) checkListeners(c *complaints) {
 	s.checkListener(c, "grpc-listen", s.GRPCListen, s.TLSCert != "", "give tls-cert and tls-key, or")
 	s.checkListener(c, "admin-listen", s.AdminListen, s.TLSCert != "", "give tls-cert and tls-key, or")
+	if host, _, err := net.SplitHostPort(s.AdminListen); err == nil && !isSocket(s.AdminListen) {
+		c.check(isLoopback(host) || s.AdminTokenFile != "" || s.TLSClientCA != "",
+			"admin-listen %s is beyond loopback, where callers must prove who they are: give admin-token-file, or tls-client-ca for certificates", s.AdminListen)
+	}
+	for _, host := range s.AdminHosts {
+		c.check(host != "" && !strings.ContainsAny(host, "/: *"), "admin-hosts: %q must be a host without a port, such as mete.internal", host)
+	}
 	if s.PeerListen != "" {
 		c.check(!isSocket(s.PeerListen), "peer-listen %s must be host:port: other replicas are on other machines", s.PeerListen)
 		s.checkListener(c, "peer-listen", s.PeerListen, s.TLSCert != "", "give tls-cert and tls-key, or")

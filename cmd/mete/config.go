@@ -41,6 +41,10 @@ type config struct {
 	TLSKey       string   `name:"tls-key" help:"file with the key of tls-cert"`
 	TLSClientCA  string   `name:"tls-client-ca" help:"file with the authority that client certificates must come from"`
 	TLSClientSAN []string `name:"tls-client-san" help:"patterns, one of which a name of the client certificate must match; * stands for any run of characters"`
+	// AdminTokenFile guards what TLS does not, or not by certificates.
+	AdminTokenFile string   `name:"admin-token-file" help:"file with the tokens, one a line, of which callers of the admin API must show one as Authorization: Bearer; reread when it changes"`
+	AdminHosts     []string `name:"admin-hosts" help:"hosts, beside loopback ones, that requests for the admin API may name"`
+
 	// Each of these is tls-client-san unless it is set.
 	TLSEnvoySAN   []string `name:"tls-envoy-san" help:"patterns of those that may ask as Envoy does, and settle by the access log (default: tls-client-san)"`
 	TLSAppSAN     []string `name:"tls-app-san" help:"patterns of those that may use QuotaService and the admin API (default: tls-client-san)"`

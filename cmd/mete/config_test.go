@@ -78,6 +78,8 @@ func valuesOfSettings() map[string][3]string {
 		"tls-envoy-san":          {"[f, g]", "e,h", "a,b"},
 		"tls-app-san":            {"[f, g]", "e,h", "a,b"},
 		"tls-replica-san":        {"[f, g]", "e,h", "a,b"},
+		"admin-token-file":       {"f", "e", "a"},
+		"admin-hosts":            {"[f, g]", "e,h", "a,b"},
 		"max-streams":            {"1", "2", "3"},
 		"max-connection-age":     {"1m", "2m", "0"},
 		"max-connections":        {"1", "2", "3"},
@@ -257,11 +259,6 @@ func TestCheck(t *testing.T) {
 		{[]string{"--max-streams=0"}, "max-streams 0"},
 		{[]string{"--max-tenants=0"}, "max-tenants 0"},
 		{[]string{"--unknown-host-status=200"}, "unknown-host-status 200"},
-		{[]string{"--max-connections=0"}, "max-connections 0"},
-		{[]string{"--max-message-bytes=1000"}, "max-message-bytes 1000"},
-		{[]string{"--max-unfinished-bytes=268435455"}, "max-unfinished-bytes 268435455"},
-		{[]string{"--max-request-headers=0"}, "max-request-headers 0"},
-		{[]string{"--max-request-headers-kb=0"}, "max-request-headers-kb 0"},
 		{[]string{"--unknown-host-status=499"}, "unknown-host-status 499"},
 		{[]string{"--max-counters=0"}, "max-counters 0"},
 		{[]string{"--max-ratelimit-series=0"}, "max-ratelimit-series 0 must be from 1 to 1000000"},
@@ -285,8 +282,6 @@ func TestCheck(t *testing.T) {
 		{[]string{"--tls-cert=c"}, "tls-cert and tls-key are a pair"},
 		{[]string{"--tls-client-ca=c"}, "tls-client-ca needs tls-cert"},
 		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-client-san=*"}, "tls-client-san needs tls-client-ca"},
-		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-app-san=*"}, "tls-app-san needs tls-client-ca"},
-		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-client-ca=a", "--tls-replica-san=a,"}, "tls-replica-san has an empty pattern"},
 		{[]string{etcd, "--etcd-listen=127.0.0.1:2380"}, "etcd-listen has no effect with etcd-endpoints"},
 		{[]string{"--etcd-user=u"}, "etcd-user needs etcd-endpoints"},
 		{[]string{etcd, "--etcd-user=u"}, "etcd-user and etcd-password-file go together"},
@@ -294,6 +289,22 @@ func TestCheck(t *testing.T) {
 		{[]string{"--etcd-endpoints=http://etcd:2379", "--etcd-ca=c"}, "entry 1 is not https"},
 		{[]string{"--etcd-endpoints=etcd:2379"}, "entry 1 must be like https://host:2379"},
 		{[]string{"--etcd-endpoints=unix:///run/etcd.sock"}, ""},
+	})
+}
+
+func TestCheck_F_WhatCallersMay(t *testing.T) {
+	mustCheck(t, []checked{
+		{[]string{"--max-connections=0"}, "max-connections 0"},
+		{[]string{"--max-message-bytes=1000"}, "max-message-bytes 1000"},
+		{[]string{"--max-unfinished-bytes=268435455"}, "max-unfinished-bytes 268435455"},
+		{[]string{"--max-request-headers=0"}, "max-request-headers 0"},
+		{[]string{"--max-request-headers-kb=0"}, "max-request-headers-kb 0"},
+		{[]string{"--admin-listen=0.0.0.0:9002", "--insecure-listen"}, "callers must prove who they are"},
+		{[]string{"--admin-listen=0.0.0.0:9002", "--tls-cert=c", "--tls-key=k"}, "callers must prove who they are"},
+		{[]string{"--admin-listen=0.0.0.0:9002", "--insecure-listen", "--admin-token-file=t"}, ""},
+		{[]string{"--admin-hosts=a:9002"}, "must be a host without a port"},
+		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-app-san=*"}, "tls-app-san needs tls-client-ca"},
+		{[]string{"--tls-cert=c", "--tls-key=k", "--tls-client-ca=a", "--tls-replica-san=a,"}, "tls-replica-san has an empty pattern"},
 	})
 }
 

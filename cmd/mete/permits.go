@@ -46,7 +46,7 @@ func (l *sanLists) permits(state tls.ConnectionState) func(service string) bool 
 	fromEnvoy, fromApp, fromReplica := listed(l.envoy, cert), listed(l.app, cert), listed(l.replica, cert)
 	return func(service string) bool {
 		switch {
-		case envoy.EnvoyService(service):
+		case envoy.Serves(service):
 			return fromEnvoy
 		case service == metev1.QuotaService_ServiceDesc.ServiceName:
 			return fromApp || fromReplica

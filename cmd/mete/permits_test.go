@@ -96,15 +96,9 @@ func TestPermits_F1_NamesByService(t *testing.T) {
 			}
 		}
 		_ = conn.Close()
-		client := &http.Client{Transport: &http.Transport{TLSClientConfig: as(name)}}
-		resp, err := client.Get("https://" + at.Admin + "/v1/status")
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		if (err == nil) != want.admin {
+		if err := askStatus(at.Admin, as(name)); (err == nil) != want.admin {
 			t.Errorf("%s calls the admin API: %v, want allowed: %v", name, err, want.admin)
 		}
-		client.CloseIdleConnections()
 	}
 	stranger, err := grpc.NewClient(at.GRPC, grpc.WithTransportCredentials(credentials.NewTLS(as("stranger"))))
 	if err != nil {
@@ -117,6 +111,17 @@ func TestPermits_F1_NamesByService(t *testing.T) {
 	if err := r.stop(t); err != nil {
 		t.Error(err)
 	}
+}
+
+// askStatus asks the admin API for the status.
+func askStatus(address string, secure *tls.Config) error {
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: secure}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get("https://" + address + "/v1/status")
+	if err == nil {
+		err = resp.Body.Close()
+	}
+	return err
 }
 
 // Without lists of their own all three are tls-client-san.
