@@ -51,6 +51,7 @@ type Board struct {
 	due      []*following             // to be read and watched
 	watching int                      // watches that are open
 	word     time.Time                // when one of them last said something, or the first was opened
+	told     header                   // newest state that they know of; zero: none was opened
 	passed   int64                    // calls of Follow beyond the bound
 }
 

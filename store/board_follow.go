@@ -55,6 +55,7 @@ func (b *Board) Unfollow(key quota.Key) {
 func (b *Board) allDue() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.told = header{}
 	b.due = b.due[:0]
 	for _, f := range b.followed {
 		f.stop = nil
@@ -84,9 +85,9 @@ func (b *Board) giveBack(fs []*following) {
 	b.due = append(b.due, fs...)
 }
 
-// opened returns a context for f's watch that Unfollow ends; false if f is not
+// opened returns a context for f's watch from h on that Unfollow ends; false if f is not
 // followed any more.
-func (b *Board) opened(ctx context.Context, f *following) (context.Context, bool) {
+func (b *Board) opened(ctx context.Context, f *following, h header) (context.Context, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.followed[f.key] != f {
@@ -97,6 +98,7 @@ func (b *Board) opened(ctx context.Context, f *following) (context.Context, bool
 		b.word = time.Now() //nolint:forbidigo // measures silence
 	}
 	b.watching++
+	b.knows(h)
 	return ctx, true
 }
 
@@ -107,11 +109,39 @@ func (b *Board) closed() {
 	b.watching--
 }
 
-// heardWord notes that a watch has said something.
-func (b *Board) heardWord() {
+// heardWord notes that a watch has said something, or was opened, and that the store is
+// at h or beyond.
+func (b *Board) heardWord(h header) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.word = time.Now() //nolint:forbidigo // measures silence
+	b.knows(h)
+}
+
+// knows notes a state of the store. The caller holds mu.
+func (b *Board) knows(h header) {
+	if h.cluster != b.told.cluster || h.revision > b.told.revision {
+		b.told = h
+	}
+}
+
+// newest implements [speaker].
+func (b *Board) newest() header {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.told
+}
+
+// toldAll implements [speaker]. The watches have one stream, so that the word of one
+// goes for all.
+func (b *Board) toldAll(revision int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.told.revision < revision {
+		return false
+	}
+	b.word = time.Now() //nolint:forbidigo // measures silence
+	return true
 }
 
 // silentFor tells whether the watches have said nothing for d. Where there is none,

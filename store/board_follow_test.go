@@ -327,3 +327,22 @@ func TestBoard_C105_SilentWatchesAreBegunAnew(t *testing.T) {
 		b.stop()
 	})
 }
+
+// Where nothing is written the watches have nothing to say: that is no silence.
+func TestBoard_C185_WatchesOfAnIdleStoreGoOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := clientv3.NewCtxClient(t.Context())
+		c.KV, c.Watcher = &memoryKV{}, silentWatcher{}
+		var log syncBuffer
+		b := newBoard(t, c, "b")
+		b.Log = zerolog.New(&log)
+		b.run(t)
+		b.Follow(accountOf("k"))
+		time.Sleep(9 * time.Minute) // after ten the recalls are read again in any case
+		if got := log.String(); got != "" {
+			t.Errorf("logged:\n%.1000s", got)
+		}
+		b.stop()
+	})
+}

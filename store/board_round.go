@@ -67,8 +67,10 @@ func (r *followRound) run(ctx context.Context) error {
 	defer progress.Stop()
 	retry, pause := time.NewTimer(0), firstPause // all is due
 	defer retry.Stop()
-	suspected := r.source.cluster.suspected(r.source.on)
-	var doubt <-chan time.Time
+	suspected, doubt := r.source.cluster.suspected(r.source.on), newDoubt(r.source.on, r.board)
+	defer doubt.wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	for {
 		var err error
 		begin := false
@@ -78,13 +80,21 @@ func (r *followRound) run(ctx context.Context) error {
 		case <-r.broken.wake:
 			_, err = r.broken.drain()
 		case <-progress.C:
-			err = r.prove(ctx, silenceLimit)
-		case <-suspected:
-			suspected, doubt = nil, time.After(doubtLimit)
+			if r.board.silentFor(silenceLimit) {
+				doubt.begin(ctx)
+			}
 			err = r.ask(ctx)
-		case <-doubt:
-			err = r.prove(ctx, doubtLimit)
+		case <-suspected:
+			suspected = nil
+			doubt.begin(ctx)
+			err = r.ask(ctx)
+		case p := <-doubt.answers:
+			if err = doubt.answer(p); err == nil && doubt.open {
+				err = r.ask(ctx)
+			}
 			suspected = r.source.cluster.suspected(r.source.on)
+		case <-doubt.verdict:
+			err = doubt.judge()
 		case <-retry.C:
 			begin = true
 		case <-r.board.wake:
@@ -104,14 +114,6 @@ func (r *followRound) run(ctx context.Context) error {
 		retry.Reset(jitter(pause))
 		pause = min(2*pause, lastPause)
 	}
-}
-
-// prove asks the watches for a word, and fails if they have said nothing for limit.
-func (r *followRound) prove(ctx context.Context, limit time.Duration) error {
-	if r.board.silentFor(limit) {
-		return fmt.Errorf("%w about accounts for %v", errSilent, limit)
-	}
-	return r.ask(ctx)
 }
 
 // ask asks the watches for a word. Without one it would open a stream for nothing.
@@ -137,7 +139,7 @@ func (r *followRound) begin(ctx context.Context) error {
 		}
 		r.source.setUp(true, nil)
 		for i, f := range fs {
-			if watched, ok := r.board.opened(ctx, f); ok {
+			if watched, ok := r.board.opened(ctx, f, h); ok {
 				r.open.Go(func() { r.follow(watched, f, h, kvs[i]) })
 			}
 		}
@@ -172,13 +174,13 @@ func (r *followRound) follow(ctx context.Context, f *following, h header, kv *mv
 	defer r.board.closed()
 	r.board.tellAccount(ctx, f, kv)
 	ch := r.watch.Watch(ctx, AccountKey(f.key), clientv3.WithRev(h.revision+1))
-	r.board.heardWord()
+	r.board.heardWord(h)
 	err, at := errSilent, reached{header: h} // nothing more will come
 	for answer := range ch {
 		if err = at.check(&answer); err != nil {
 			break
 		}
-		r.board.heardWord()
+		r.board.heardWord(at.header)
 		if len(answer.Events) > 0 {
 			r.board.tellAccount(ctx, f, newest(&answer))
 		}

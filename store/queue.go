@@ -122,15 +122,28 @@ func (q *queue) drain() (batch, error) {
 	return b, q.err
 }
 
-// newest returns the highest revision that the store has told of: it may be far beyond
+// newest implements [speaker]: the highest revision that the store has told of. It may be far beyond
 // those of its changes, and a store that is behind it is an older state.
-func (q *queue) newest() int64 {
+func (q *queue) newest() header {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.Max(q.seen)
+	return header{cluster: q.start.cluster, revision: slices.Max(q.seen)}
 }
 
-// silentFor tells whether one of the watches has said nothing for d.
+// toldAll implements [speaker].
+func (q *queue) toldAll(revision int64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if slices.Min(q.through) < revision {
+		return false
+	}
+	for i := range q.heard {
+		q.heard[i] = time.Now() //nolint:forbidigo // measures silence
+	}
+	return true
+}
+
+// silentFor reports whether one of the watches has said nothing for d.
 func (q *queue) silentFor(d time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

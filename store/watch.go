@@ -44,7 +44,8 @@ func (b *batch) add(kvs []*mvccpb.KeyValue) {
 }
 
 // Settings of a watcher. Requesting progress keeps the revision at which a quiet
-// watch would resume from being compacted, and proves the whole way.
+// watch would resume from being compacted, and proves the whole way. A watch that has
+// said nothing for silenceLimit is in doubt, no more: see doubt.
 const (
 	progressEvery = 5 * time.Second
 	silenceLimit  = 15 * time.Second
@@ -59,10 +60,6 @@ const (
 	maxHold  = 300 * time.Millisecond
 	askEvery = 10 * time.Millisecond
 )
-
-// doubtLimit is how long a watch may take to prove itself after somebody else's call
-// was not answered by its endpoint. A stream that hangs says nothing for 13 s.
-const doubtLimit = 2 * time.Second
 
 // A watcher keeps a copy of some ranges of keys true: it reads them at one
 // revision, watches from the next one on, and reads anew whenever it may have
@@ -135,7 +132,7 @@ func (w *watcher) round(ctx context.Context, handle func(batch) error) error {
 	w.last = h
 	w.setUp(true, nil)
 	q := newQueue(h, len(w.spans))
-	defer func() { w.last.revision = max(w.last.revision, q.newest()) }()
+	defer func() { w.last.revision = max(w.last.revision, q.newest().revision) }()
 	// Watching begins before the first batch is handled, which may take long.
 	ctx, cancel := context.WithCancel(w.streamContext(ctx))
 	var wg sync.WaitGroup
@@ -223,8 +220,10 @@ func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, 
 	defer end.Stop()
 	late := time.NewTimer(maxHold)
 	defer late.Stop()
-	suspected := w.suspected
-	var doubt <-chan time.Time
+	suspected, doubt := w.suspected, newDoubt(w.on, q)
+	defer doubt.wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	for {
 		var err error
 		select {
@@ -237,17 +236,20 @@ func (w *watcher) follow(ctx context.Context, watch clientv3.Watcher, q *queue, 
 				w.tick()
 			}
 			if q.silentFor(silence) {
-				return fmt.Errorf("%w for %v", errSilent, silence)
+				doubt.begin(ctx)
 			}
 			err = ask(ctx, watch, maxHold)
 		case <-suspected:
-			suspected, doubt = nil, time.After(doubtLimit)
+			suspected = nil
+			doubt.begin(ctx)
 			err = ask(ctx, watch, maxHold)
-		case <-doubt:
-			if q.silentFor(doubtLimit) {
-				return fmt.Errorf("%w for %v, nor do other calls get an answer", errSilent, doubtLimit)
+		case p := <-doubt.answers:
+			if err = doubt.answer(p); err == nil && doubt.open {
+				err = ask(ctx, watch, maxHold)
 			}
 			suspected = w.cluster.suspected(w.on)
+		case <-doubt.verdict:
+			err = doubt.judge()
 		case <-late.C:
 			q.poke()
 		case <-q.wake:
