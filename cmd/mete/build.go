@@ -60,6 +60,7 @@ type mete struct {
 	accounts  *store.Accounts
 	board     *store.Board
 	sweeper   *store.Sweeper
+	writes    *store.Writes
 	gate      *gate
 	members   *store.Members
 	keeper    *quota.Keeper
@@ -208,6 +209,8 @@ func (m *mete) assemble(context.Context, process) error {
 	m.board.Log, m.board.OnRecall, m.board.OnAccount = m.log, m.keeper.Recalled, m.keeper.Changed
 	m.sweeper = store.NewSweeper(m.etcd, m.members.Liable, m.members.Incarnation)
 	m.sweeper.Log = m.log
+	m.writes = store.NewWrites(m.etcd)
+	m.writes.Log = m.log
 	m.recovery = quota.NewRecovery(quota.RecoveryConfig{
 		Store: accounts, Now: time.Now,
 		Settled: func(holders []string) { m.settled = holders },
@@ -240,7 +243,7 @@ func (m *mete) assemble(context.Context, process) error {
 
 	m.probes = &probes{
 		loaded: m.decider.Ready, sealing: m.decider.Sealing, met: m.met, entered: m.gate.open, behind: m.gate.behind.Load,
-		storeUp: m.storeUp,
+		storeUp: m.storeUp, refusal: m.writes.Refusal,
 	}
 	m.metrics.registry.MustRegister(newCollector(m.read), newSettlementCollector(m.readSettlement), newRatelimitCollector(m.readRatelimit),
 		newIntakeCollector(func() envoy.Stats { return m.envoy.Stats() }))
@@ -269,6 +272,7 @@ func (m *mete) run(ctx context.Context, _ process) error {
 		m.parts.start(ctx, "recalls", m.board.Run)
 	}
 	m.parts.start(ctx, "sweep", m.sweeper.Run)
+	m.parts.start(ctx, "whether etcd takes writes", m.gate.after(m.writes.Run))
 	m.parts.start(ctx, "seals", m.gate.after(m.seals.Run))
 	m.parts.start(ctx, "recovery", m.recover)
 	if m.journal != nil {

@@ -32,6 +32,7 @@ type readings struct {
 	NotAfter map[string]time.Time // certificates by use
 
 	StoreUp  bool
+	Writable bool  // etcd takes writes
 	Revision int64 // of the documents that are enforced
 	Replicas int   // live
 }
@@ -88,7 +89,7 @@ type collector struct {
 	read func() readings
 
 	decisions, unavailable, refusals, undecided, evicted, outgone, overshoot, leases, leaseUnits, purses, rejected, notAfter *prometheus.Desc
-	storeUp, revision, tenants, counters, replicas                                                                           *prometheus.Desc
+	storeUp, writable, revision, tenants, counters, replicas                                                                 *prometheus.Desc
 
 	leased, bound, pending, letOn, dropped, recalls, returned                           *prometheus.Desc
 	storeOps, batched, failovers, quarantined, swept, ended, journalCells, unremembered *prometheus.Desc
@@ -113,6 +114,7 @@ func newCollector(read func() readings) *collector {
 		rejected:    desc("config_rejected_documents", "Documents whose newest edit is not enforced.", "kind"),
 		notAfter:    desc("tls_certificate_not_after_timestamp_seconds", "When the certificates in use end.", "use"),
 		storeUp:     desc("store_up", "Whether etcd answers."),
+		writable:    desc("store_writable", "Whether etcd takes writes, as far as it has answered."),
 		revision:    desc("config_revision", "Revision of etcd that the enforced documents are of."),
 		tenants:     desc("cached_tenants", "Tenants kept in memory."),
 		counters:    desc("cached_counters", "Counters of rate limit descriptors kept in memory."),
@@ -140,7 +142,7 @@ func newCollector(read func() readings) *collector {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.decisions, c.unavailable, c.refusals, c.undecided, c.evicted, c.outgone, c.overshoot, c.leases, c.leaseUnits, c.purses, c.rejected, c.notAfter,
-		c.storeUp, c.revision, c.tenants, c.counters, c.replicas,
+		c.storeUp, c.writable, c.revision, c.tenants, c.counters, c.replicas,
 		c.leased, c.bound, c.pending, c.letOn, c.dropped, c.recalls, c.returned,
 		c.storeOps, c.batched, c.failovers, c.quarantined, c.swept, c.ended, c.journalCells, c.unremembered,
 	} {
@@ -196,6 +198,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		s.gauge(c.notAfter, float64(at.Unix()), use)
 	}
 	s.gauge(c.storeUp, oneIf(r.StoreUp))
+	s.gauge(c.writable, oneIf(r.Writable))
 	s.gauge(c.revision, float64(r.Revision))
 	s.gauge(c.tenants, float64(r.Decider.Tenants))
 	s.gauge(c.counters, float64(r.Decider.Counters))

@@ -41,7 +41,7 @@ func TestMetrics_P29_AScrapeOfARunningReplicaParses(t *testing.T) {
 	}
 	for _, name := range []string{
 		"mete_decisions_total", "mete_decision_duration_seconds", "mete_unavailable_decisions_total", "mete_overshoot_units_total",
-		"mete_lease_requests_total", "mete_lease_granted_units_total", "mete_lease_wait_seconds", "mete_store_up", "mete_replicas",
+		"mete_lease_requests_total", "mete_lease_granted_units_total", "mete_lease_wait_seconds", "mete_store_up", "mete_store_writable", "mete_replicas",
 		"mete_config_revision", "mete_config_rejected_documents", "mete_config_apply_delay_seconds", "mete_cached_tenants",
 		"mete_undecided_calls_total", "mete_evicted_tenants_total", "mete_purses", "mete_build_info",
 	} {

@@ -19,7 +19,8 @@ type probes struct {
 	entered  func() bool // this mete is new enough for the store
 	behind   func() bool // the store has come to need a newer one since
 	storeUp  func() bool
-	serving  atomic.Bool // the listeners are up
+	refusal  func() string // what etcd says to writes; "": it takes them
+	serving  atomic.Bool   // the listeners are up
 	draining atomic.Bool
 }
 
@@ -65,6 +66,8 @@ func (p *probes) report() string {
 	line(p.serving.Load(), "fail", "listeners up")
 	line(!p.draining.Load(), "fail", "not draining")
 	line(p.storeUp(), "degraded", "etcd reachable")
+	refusal := p.refusal()
+	line(refusal == "", "degraded", strings.TrimSuffix("etcd takes writes: "+refusal, ": "))
 	line(!p.behind(), "degraded", "new enough for the store")
 	return b.String()
 }

@@ -33,9 +33,11 @@ const (
 // (P34, C149).
 func TestProbes(t *testing.T) {
 	loaded, up := false, false
+	refusal := ""
 	entered, behind, sealing, met := false, false, false, false
 	p := &probes{
 		loaded: func() bool { return loaded }, sealing: func() bool { return sealing }, storeUp: func() bool { return up },
+		refusal: func() string { return refusal },
 		entered: func() bool { return entered }, behind: func() bool { return behind }, met: func() bool { return met },
 	}
 	mux := metricsMux(p, http.NotFoundHandler(), http.NotFoundHandler(), false)
@@ -69,8 +71,11 @@ func TestProbes(t *testing.T) {
 	step("documents read", 200, "[ok] registered among the replicas", "[ok] keys for reservations", "[ok] documents read once", "[ok] etcd reachable", "ready")
 	up = false
 	step("etcd away", 200, "[degraded] etcd reachable", "ready")
+	up, refusal = true, "etcdserver: mvcc: database space exceeded"
+	step("a full database (C158)", 200, "[ok] etcd reachable", "[degraded] etcd takes writes: etcdserver: mvcc: database space exceeded", "ready")
+	refusal = ""
 	behind = true
-	step("left behind (S26)", 200, "[degraded] new enough for the store", "ready")
+	step("left behind (S26)", 200, "[ok] etcd takes writes", "[degraded] new enough for the store", "ready")
 	p.draining.Store(true)
 	step("draining", 503, "[fail] not draining", "not ready")
 	if code, body := ask(mux, there, "GET", "/readyz", ""); code != 503 || body != "not ready\n" {
@@ -149,7 +154,7 @@ func scraped() []string {
 		`mete_lease_requests_total{result="granted"} 2`,
 		`mete_lease_requests_total{result="failed"} 1`,
 		`mete_config_rejected_documents{kind="Plan"} 1`,
-		"mete_store_up 1", "mete_config_revision 12", "mete_cached_tenants 5", "mete_replicas 3",
+		"mete_store_up 1", "mete_store_writable 1", "mete_config_revision 12", "mete_cached_tenants 5", "mete_replicas 3",
 		"mete_build_info{", "go_goroutines ", "process_start_time_seconds ",
 	}
 }
@@ -172,7 +177,7 @@ func TestMetrics_P29_TheScrapeHoldsWhatAlertsNeed(t *testing.T) {
 			Accounts: store.AccountStats{Writes: 8, Unknown: 1},
 			Recovery: quota.RecoveryStats{Recovered: quota.Recovered{Lost: 5, Dropped: 1}},
 			Rejected: map[string]int{"Plan": 1},
-			StoreUp:  true, Revision: 12, Replicas: 3,
+			StoreUp:  true, Writable: true, Revision: 12, Replicas: 3,
 		}
 	}))
 	code, body := ask(m.handler(), there, "GET", "/metrics", "")

@@ -16,10 +16,11 @@ type status struct {
 	Version     string     `json:"version"`
 	Ready       bool       `json:"ready"`
 	StoreUp     bool       `json:"store_up"`
-	Level       int        `json:"feature_level"`                 // of this replica
-	Minimum     int        `json:"minimum_level"`                 // that the store needs; 0: not known
-	Behind      bool       `json:"needs_newer_version,omitempty"` // this replica does
-	Revision    int64      `json:"revision"`                      // of etcd, up to which all is applied
+	Refusal     string     `json:"store_refuses_writes,omitempty"` // what etcd says to them
+	Level       int        `json:"feature_level"`                  // of this replica
+	Minimum     int        `json:"minimum_level"`                  // that the store needs; 0: not known
+	Behind      bool       `json:"needs_newer_version,omitempty"`  // this replica does
+	Revision    int64      `json:"revision"`                       // of etcd, up to which all is applied
 	Rejected    []rejected `json:"rejected"`
 	Replicas    []replica  `json:"replicas"`
 }
@@ -52,7 +53,7 @@ func (m *mete) status() any {
 	docs := m.documents.Stats()
 	s := status{
 		Name: m.cfg.Name, Incarnation: m.members.Incarnation(), Version: build().Version,
-		Ready: m.probes.ready(), StoreUp: m.storeUp(), Revision: docs.Revision,
+		Ready: m.probes.ready(), StoreUp: m.storeUp(), Refusal: m.writes.Refusal(), Revision: docs.Revision,
 		Level: m.gate.level, Minimum: docs.Minimum.Level, Behind: m.gate.behind.Load(),
 		Rejected: []rejected{}, Replicas: []replica{},
 	}
@@ -82,7 +83,7 @@ func (m *mete) read() readings {
 	r := readings{
 		Decider: m.decider.Stats(), Envoy: m.envoy.Stats(), Keeper: m.keeper.Stats(),
 		Rejected: map[string]int{}, NotAfter: m.certificateEnds(),
-		StoreUp: m.storeUp(), Revision: docs.Revision, Replicas: m.members.Live(),
+		StoreUp: m.storeUp(), Writable: m.writes.Refusal() == "", Revision: docs.Revision, Replicas: m.members.Live(),
 		Limits: m.keeper.Limits(), Accounts: m.accounts.Stats(), Cluster: m.etcd.Health(),
 		Sweep: m.sweeper.Stats(), Recovery: m.recovery.Stats(),
 	}

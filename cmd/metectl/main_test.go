@@ -63,6 +63,7 @@ func TestScripts_P22_P53_P71_S27(t *testing.T) {
 			"count":   countCommand,
 			"voided":  voidedCommand,
 			"auth":    authCommand,
+			"full":    fullCommand,
 			"silent":  silentCommand,
 			"swap":    swapCommand,
 			"nokey":   noKeyCommand,
@@ -163,6 +164,24 @@ func silentCommand(ts *testscript.TestScript, _ bool, _ []string) {
 // secretHash is bcrypt of "secret" at its least cost: at etcd's own a login takes
 // seconds under the race detector.
 const secretHash = "$2a$04$w5vjUAs0D6OiX2JXTvqFFuiPO7q3IaQDWkLOJ4V1tUpID4wBVRLxe"
+
+// fullCommand makes etcd take no writes, as when its database is full, and with ! as many
+// as before again.
+func fullCommand(ts *testscript.TestScript, over bool, _ []string) {
+	dialed, err := store.Connect(store.Config{Endpoints: []string{serverOf(ts).Endpoint()}, Log: zerolog.Nop()})
+	ts.Check(err)
+	defer func() { _ = dialed.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err = dialed.Get(ctx, "k") // there is a connection now
+	ts.Check(err)
+	r := &etcdserverpb.AlarmRequest{Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: etcdserverpb.AlarmType_NOSPACE, MemberID: 1}
+	if over {
+		r.Action = etcdserverpb.AlarmRequest_DEACTIVATE
+	}
+	_, err = etcdserverpb.NewMaintenanceClient(dialed.ActiveConnection()).Alarm(ctx, r)
+	ts.Check(err)
+}
 
 // authCommand turns on permissions, with the user root:secret.
 func authCommand(ts *testscript.TestScript, _ bool, _ []string) {

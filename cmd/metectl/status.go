@@ -31,6 +31,9 @@ type storeView struct {
 	Endpoints []string `json:"endpoints"`
 	Revision  int64    `json:"revision"`
 	Minimum   int      `json:"minimum_level"` // feature level that it needs; 0: cannot be read
+	// Refusal is what etcd says to writes; "" if it takes them, or would not say so to
+	// this user.
+	Refusal string `json:"refuses_writes,omitempty"`
 
 	minimum store.Minimum
 }
@@ -77,7 +80,11 @@ A replica that is too old for what the store holds goes on with the last version
 could read; it is marked here. Limits that begin to bind with metectl finalize-upgrade are
 listed, and so are keys under /mete/v1/ that are no documents, which replicas pass over.
 
-Exit codes: 0 nothing is rejected, 1 something is or a replica needs a newer version.`,
+An etcd that takes no writes, because its database is full for one, is shown with what it
+says. What it refuses to replicas alone, their /readyz?verbose and mete_store_writable tell.
+
+Exit codes: 0 nothing is rejected, 1 something is, or a replica needs a newer version, or
+etcd takes no writes.`,
 		Args: exactly(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.status(cmd.Context()) },
 	}
@@ -90,6 +97,9 @@ func (c *cli) status(ctx context.Context) error {
 		if r, err = readStatus(ctx, client); err != nil {
 			return err
 		}
+		if err := store.CheckWrites(ctx, client); err != nil && !store.Denied(err) {
+			r.Store.Refusal = err.Error()
+		}
 		return r.findBindings(ctx, client, c.now())
 	})
 	if err != nil {
@@ -99,7 +109,7 @@ func (c *cli) status(ctx context.Context) error {
 	if err := c.printStatus(r); err != nil {
 		return err
 	}
-	if len(r.Rejected) > 0 || slices.ContainsFunc(r.Replicas, func(v replicaView) bool { return v.Needs != "" }) {
+	if len(r.Rejected) > 0 || r.Store.Refusal != "" || slices.ContainsFunc(r.Replicas, func(v replicaView) bool { return v.Needs != "" }) {
 		return answer(exitNegative)
 	}
 	return nil
@@ -123,6 +133,11 @@ func (c *cli) printStatus(r statusReport) error {
 		r.Store.Revision, strings.Join(r.Store.Endpoints, ", "), len(r.Replicas), plural(len(r.Rejected), "document"))
 	if err != nil {
 		return err
+	}
+	if r.Store.Refusal != "" {
+		if _, err := fmt.Fprintf(c.stdout, "writes    refused: %s\n", r.Store.Refusal); err != nil {
+			return err
+		}
 	}
 	if len(r.Replicas) > 0 {
 		t := newTable("REPLICA", "ADDRESS", "VERSION", "LEVEL", "CLOCK", "")
