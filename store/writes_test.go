@@ -29,7 +29,7 @@ func startEtcd(t *testing.T, dir string, address url.URL, set func(*embed.Config
 	c.ListenPeerUrls, c.AdvertisePeerUrls = nil, peer
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{address}, []url.URL{address}
 	c.InitialCluster, c.EnableGRPCGateway = c.InitialClusterFromName(c.Name), false
-	c.TickMs, c.ElectionMs = 20, 200
+	c.TickMs, c.ElectionMs, c.BcryptCost = 20, 200, 4
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	set(c)
 	e, err := embed.StartEtcd(c)
