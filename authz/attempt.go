@@ -111,6 +111,8 @@ func (a *attempt) examineQuota(s *step, l *plan.EffectiveLimit, slot *slot, unit
 		case !a.cost.check: // charged whatever there is
 		case a.gaveUp(purse, a.at):
 			a.refused = true
+		case a.over(purse, a.at) && a.usedUp(purse, units):
+			a.refused = true
 		case a.over(purse, a.at):
 			a.letOn(purse, a.at, units, a.choice(l) == plan.Allow && a.withinCap(purse, units))
 		case !a.refused:

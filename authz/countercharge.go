@@ -86,6 +86,8 @@ func (t *counting) fits(it *countItem, h *heldCounter, n int64) bool {
 		switch {
 		case t.gaveUp(purse, t.at):
 			return false
+		case t.over(purse, t.at) && t.usedUp(purse, units):
+			return false
 		case t.over(purse, t.at):
 			it.denied = s.limit.OnUnavailable != plan.Allow || !purse.LetsOn(t.at, units)
 			t.letOn(purse, t.at, units, true) // unless judge says that this one counts

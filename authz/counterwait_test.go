@@ -305,3 +305,19 @@ func TestCount_P14_C012_OverridesOfASharedCounter(t *testing.T) {
 		k.wantCount("allowed OK:0", "a=x2 of 2/minute")
 	})
 }
+
+// A counter that is used up by use stays over its limit while etcd is away.
+func TestCount_A56_A57_UsedUpByUseStaysOver(t *testing.T) {
+	inBubble(t, edge("", limited("a", "hour", 4)), func(t *testing.T, k *desk) {
+		k.count("a=1 x4")
+		time.Sleep(time.Minute) // it is reported
+		k.wantCount("quota_exceeded OVER:0", "a=1")
+		k.store.slow(time.Hour)
+		time.Sleep(11 * time.Second) // a refusal is remembered for 10 s
+		for range 20 {
+			k.wantCount("quota_exceeded OVER:0", "a=1")
+			time.Sleep(time.Second)
+		}
+		k.wantCount("unavailable_allow OK:3", "a=2")
+	})
+}

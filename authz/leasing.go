@@ -39,6 +39,16 @@ func (l *leasing) over(p *quota.Purse, at quota.Instant) bool {
 
 func (l *leasing) outOfTime(p *quota.Purse) bool { return l.impatient || l.waited >= p.Wait() }
 
+// usedUp reports whether a request that has no lease of n units and waits for none is
+// refused whatever the limit's choice: the quota is known to be used up.
+func (l *leasing) usedUp(p *quota.Purse, n int64) bool {
+	if !p.UsedUp(n) {
+		return false
+	}
+	p.Ask(n) // once etcd answers, it may have come to know of refunds
+	return true
+}
+
 // letOn decides a request that has no lease of n units and waits for none: the limit's
 // choice says whether it may.
 func (l *leasing) letOn(p *quota.Purse, at quota.Instant, n int64, allowed bool) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/meteproject/mete/authz"
+	"github.com/meteproject/mete/quota"
 	"github.com/meteproject/mete/store/storetest"
 )
 
@@ -160,4 +161,64 @@ func TestDecide_C26_NoRoomForMoreTenants(t *testing.T) {
 			t.Errorf("%d counted and %d not, of 2,001", used, s.Uncounted)
 		}
 	})
+}
+
+// hold takes what is left of a tenant's account of 5 units on lease to another replica.
+func hold(t *testing.T, m *storetest.Memory, tenant string) {
+	t.Helper()
+	for _, key := range m.Accounts() {
+		left := 5 - m.Account(key).Used() - m.Account(key).Leased()
+		if key.Tenant != tenant || left == 0 {
+			continue
+		}
+		op := quota.Operation{Key: key, Holder: "r3", Seq: 1, Want: 2 * left, Min: left, Ceiling: 5, Replicas: 1}
+		if r, err := m.Apply(t.Context(), op); err != nil || r.Left != 0 {
+			t.Fatalf("%+v, %v; want all that is left", r, err)
+		}
+	}
+}
+
+// A tenant that is known to be used up by use stays refused while etcd is away, whatever
+// the limit says; one that only found the rest on lease to others is let on again, since
+// that may have come back.
+func TestDecide_A56_A57_UsedUpByUseStaysRefused(t *testing.T) {
+	t.Parallel()
+	for _, choice := range []string{"allow", "deny"} {
+		t.Run(choice, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				memory := &storetest.Memory{}
+				docs := app("") + planDoc("free", monthly("5", ", on_unavailable: "+choice)) +
+					tenantDoc("org:used", "{plan: free}") + tenantDoc("org:leased", "{plan: free}")
+				k, other := newDeskOn(t, memory, "r1", docs, 100), newDeskOn(t, memory, "r2", docs, 100)
+				for range 5 {
+					other.must(from("org:used"), authz.Allowed)
+				}
+				time.Sleep(2 * time.Minute) // it is reported
+				k.must(from("org:used"), authz.QuotaExceeded)
+				k.must(from("org:leased"), authz.Allowed)
+				hold(t, memory, "org:leased")
+				for k.ask(from("org:leased")).Outcome == authz.Allowed {
+				}
+				k.store.slow(time.Hour)
+				other.store.slow(time.Hour)
+				time.Sleep(11 * time.Second) // a refusal is remembered for 10 s
+				for range 100 {
+					k.must(from("org:used"), authz.QuotaExceeded)
+					time.Sleep(time.Second)
+				}
+				forced := from("org:used")
+				forced.Extensions = []authz.Field{{Name: "mete-on-unavailable", Value: "allow"}}
+				k.must(forced, authz.QuotaExceeded)
+				want := map[string]authz.Outcome{"allow": authz.UnavailableAllowed, "deny": authz.Unavailable}[choice]
+				k.must(from("org:leased"), want)
+				k.store.slow(0)
+				time.Sleep(10 * time.Second)
+				k.must(from("org:used"), authz.QuotaExceeded)
+				k.store.slow(time.Hour)
+				time.Sleep(31 * 24 * time.Hour) // the next window is another account
+				k.must(from("org:used"), want)
+			})
+		})
+	}
 }

@@ -28,6 +28,14 @@ type excess struct {
 	terms       int64 // spent from leases whose terms may have been over (A44)
 }
 
+// UsedUp reports whether there is no room for n units by what was used alone: by others,
+// as the store last told, and here, but for what was let on without a lease while the
+// store was away. What others hold on lease may come back meanwhile; what was used does
+// not, unless it is refunded elsewhere, which the store tells once it answers.
+func (p *Purse) UsedUp(n int64) bool {
+	return !p.terms.Counts && n > p.terms.Ceiling-(p.others+p.used-p.over.unavailable)
+}
+
 // LetsOn tells whether a charge of n units, for which there is no lease because the
 // store is away, is within the cap. The first question begins the cap's time.
 func (p *Purse) LetsOn(now Instant, n int64) bool {
