@@ -60,7 +60,7 @@ func TestPeerPattern_AsARegexp(t *testing.T) {
 		s := source(t, "{peer_spiffe_id: '"+pattern+"', as: '{x}'}")
 		re := regexp.MustCompile(model)
 		rapid.Check(t, func(t *rapid.T) {
-			id := rapid.OneOf(rapid.StringMatching(`(spiffe://)?[a]/(ns/|p-)?[ab/q-]{0,4}(/sa/|-q/)?[ab/q-]{0,4}`), rapid.StringMatching(`[a/]{0,5}`)).Draw(t, "id")
+			id := rapid.OneOf(rapid.StringMatching(`(spiffe://)?[a]/(ns/|p-)?[ab/q-]{0,4}(/sa/|-q/)?[ab/q-]{0,4}`), rapid.StringMatching(`[a/]{0,5}`), rapid.StringMatching(`spiffe://[ab]{0,2}(/[ab]{0,2})?`)).Draw(t, "id")
 			var groups plan.Groups
 			want := re.FindStringSubmatch(id)
 			if got := s.Peer.Match(id, &groups); got != (want != nil) {
