@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"fmt"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -153,3 +154,31 @@ func PutHeader(name, value string) []byte { return putHeader(nil, headerList{num
 
 // ReadBuffer reads a check from a buffer of gRPC's.
 func (c *CheckCall) ReadBuffer(b mem.Buffer) { c.c.read(b) }
+
+// A Feed is a connection of which only what comes is looked at.
+type Feed struct {
+	n *intake
+	c *intakeConn
+}
+
+func NewFeed(message int64) *Feed {
+	n := newIntake(&Options{MaxMessage: int(message), MaxUnfinished: 1 << 40, Now: time.Now})
+	return &Feed{n, &intakeConn{n: n, Conn: nowhere{}, preface: preface, streams: map[uint32]unfinished{}}}
+}
+
+// Received takes what a client sends, Sent what the server does.
+func (f *Feed) Received(b []byte) error { return f.c.received(b) }
+func (f *Feed) Sent(b []byte)           { f.c.sent(b) }
+
+// State is the memory of what is unfinished, how many streams are open, and how many
+// messages were too large.
+func (f *Feed) State() (held int64, streams int, tooLarge uint64) {
+	return f.n.held.Load(), len(f.c.streams), f.n.tooLarge.total.Load()
+}
+
+// MemoryOf is what a frame of n bytes is counted as.
+func MemoryOf(n int) int64 { return memoryOf(n) }
+
+type nowhere struct{ net.Conn }
+
+func (nowhere) RemoteAddr() net.Addr { return &net.TCPAddr{} }

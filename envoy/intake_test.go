@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding/gzip"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/meteproject/mete/authz"
 	"github.com/meteproject/mete/envoy"
@@ -286,4 +287,14 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// What is no message of Envoy's is read into structures, and so bounded more tightly.
+func TestIntake_F4_OtherServices(t *testing.T) {
+	t.Parallel()
+	_, conn := start(t, envoy.Options{Decider: always(authz.Allowed)})
+	_, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: strings.Repeat("s", 5<<20)})
+	if err == nil || !strings.Contains(err.Error(), "which is the most for this service") {
+		t.Errorf("a message of 5 MiB: %v", err)
+	}
 }

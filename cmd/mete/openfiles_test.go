@@ -89,3 +89,29 @@ func TestMetrics_F4_Intake(t *testing.T) {
 		}
 	}
 }
+
+// As many connections come as can: probes are answered, and what is beyond is counted.
+func TestProbes_E6_UnderAFloodOfConnections(t *testing.T) {
+	t.Parallel()
+	r := start(t, "--etcd-listen=127.0.0.1:0", "--max-connections=3", "--drain-delay=0s")
+	at := r.addresses(t)
+	for range 30 {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", at.GRPC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	eventually(t, "27 connections are refused", func() bool {
+		_, body := get(t, "http://"+at.Metrics+"/metrics")
+		return strings.Contains(body, `mete_grpc_closed_connections_total{reason="connections"} 27`)
+	})
+	for _, path := range []string{"/livez", "/readyz"} {
+		if code, body := get(t, "http://"+at.Metrics+path); code != 200 {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	if err := r.stop(t); err != nil {
+		t.Error(err)
+	}
+}
