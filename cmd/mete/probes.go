@@ -105,6 +105,10 @@ func localOnly(next http.Handler) http.Handler {
 			http.Error(w, "only for callers on this machine, by a loopback address", http.StatusForbidden)
 			return
 		}
+		if !sameOrigin(r) {
+			http.Error(w, "not for pages of another origin", http.StatusForbidden)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }

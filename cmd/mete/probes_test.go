@@ -131,6 +131,12 @@ func TestPprof_P55_OnlyWhenAskedForAndFromThisMachine(t *testing.T) {
 	if w.Code != 403 {
 		t.Errorf("a page under a foreign name: %d", w.Code)
 	}
+	r.Host, w = "127.0.0.1:9003", httptest.NewRecorder()
+	r.Header.Set("Sec-Fetch-Site", "cross-site") // an image of another page, say
+	metricsMux(&probes{}, http.NotFoundHandler(), http.NotFoundHandler(), true).ServeHTTP(w, r)
+	if w.Code != 403 {
+		t.Errorf("a page of another origin: %d", w.Code)
+	}
 }
 
 // scraped is what the scrape of the test below holds.

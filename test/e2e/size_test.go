@@ -41,25 +41,38 @@ func TestSize_C3_C4_NoSizeIsUnanswered(t *testing.T) {
 			t.Errorf("a body of %d bytes: got %d, want 200", size, got)
 		}
 	}
-	statuses := map[int]int{}
+	seen := map[int]int{}
 	for n := 70; n <= 102; n++ {
 		var headers []string
 		for i := range n {
 			headers = append(headers, fmt.Sprintf("x-h-%d: v", i))
 		}
-		r := a.send(t, a.key, headers...)
-		statuses[r.status]++
-		if r.status != http.StatusOK && r.status != http.StatusRequestHeaderFieldsTooLarge {
-			t.Errorf("%d headers: got %d %s", n, r.status, r.body)
-		}
-		if r.status == http.StatusOK && r.seen[0].Header.Get("X-Mete-Tenant") != a.tenant {
-			t.Errorf("%d headers: the API was told of tenant %q", n, r.seen[0].Header.Get("X-Mete-Tenant"))
-		}
-		if testing.Verbose() {
-			t.Logf("%d headers: %d, decision %v", n, r.status, len(r.seen) > 0 && r.seen[0].Header.Get("X-Quota-Decision") != "")
-		}
+		seen[a.fits(t, fmt.Sprint(n, " headers"), headers)]++
 	}
-	if statuses[http.StatusOK] == 0 || statuses[http.StatusRequestHeaderFieldsTooLarge] == 0 {
-		t.Errorf("statuses %v, want both kinds", statuses)
+	if seen[http.StatusOK] == 0 || seen[http.StatusRequestHeaderFieldsTooLarge] == 0 {
+		t.Errorf("by their number: statuses %v, want both kinds", seen)
 	}
+	clear(seen)
+	for size := 60_600; size <= 61_500; size += 20 {
+		seen[a.fits(t, fmt.Sprint(size, " bytes"), []string{"x-h: " + strings.Repeat("v", size)})]++
+	}
+	if seen[http.StatusOK] == 0 || seen[http.StatusRequestHeaderFieldsTooLarge] == 0 {
+		t.Errorf("by their size: statuses %v, want both kinds", seen)
+	}
+}
+
+// fits sends a request with headers, which is served and told who calls, or refused with 431.
+func (a *app) fits(t *testing.T, what string, headers []string) (status int) {
+	t.Helper()
+	r := a.send(t, a.key, headers...)
+	switch r.status {
+	case http.StatusOK:
+		if tenant := r.seen[0].Header.Get("X-Mete-Tenant"); tenant != a.tenant {
+			t.Errorf("%s: the API was told of tenant %q", what, tenant)
+		}
+	case http.StatusRequestHeaderFieldsTooLarge:
+	default:
+		t.Errorf("%s: got %d %.200s", what, r.status, r.body)
+	}
+	return r.status
 }
