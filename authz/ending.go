@@ -7,13 +7,17 @@ import (
 
 // An Ending is how an admitted request went, as Envoy's access log tells.
 type Ending struct {
-	// Status is the HTTP status that the caller was sent; 0: none.
+	// Status is the HTTP status of the response that the caller was sent; 0: none. 1xx is
+	// no response, but for 101.
 	Status int
 	// GRPC is the gRPC status of the response, from its headers or its trailers; -1
 	// if it has none.
 	GRPC int
 	// Unfinished says that the response began and broke off.
 	Unfinished bool
+	// Followed says that the caller was not sent the response: Envoy has followed it to
+	// another place itself, as a request that is decided and billed on its own.
+	Followed bool
 	// Reached says that the upstream has seen some of the request.
 	Reached bool
 	// Duration is how long the request took; 0: unknown.

@@ -55,6 +55,8 @@ func (d *Decider) Measure(r *Reservation, e *Ending, m *Measured) {
 // billable tells whether a request costs (A8, A9, A11, A12, C14, C15, C16).
 func billable(c *plan.Count, e *Ending, replayed bool) bool {
 	switch {
+	case e.Followed:
+		return false // no request costs twice
 	case e.Status == 0:
 		return c.Aborted && e.Reached
 	case !c.Replays && replayed:

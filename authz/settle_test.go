@@ -30,6 +30,7 @@ func endingCases() []endingCase {
 		{"our fault", "", "/", answered(503), 0, 0, authz.SettledFree},
 		{"left early", "", "/", aborted, 0, 0, authz.SettledFree},
 		{"left early, counted", "count: {aborted: true}", "/", aborted, 1, 0, authz.SettledAsReserved},
+		{"followed elsewhere by Envoy", "", "/", authz.Ending{Status: 302, GRPC: -1, Reached: true, Followed: true}, 0, 0, authz.SettledFree},
 		{"left early, unseen", "count: {aborted: true}", "/", authz.Ending{GRPC: -1}, 0, 0, authz.SettledFree},
 		{"broke off", "", "/", authz.Ending{Status: 200, GRPC: -1, Unfinished: true}, 1, 0, authz.SettledAsReserved},
 		{"broke off, completed", "count: {preset: completed}", "/", authz.Ending{Status: 200, GRPC: -1, Unfinished: true}, 0, 0, authz.SettledFree},

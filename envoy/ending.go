@@ -53,6 +53,10 @@ const (
 	flagsLeft = 1<<15 | 1<<19 | 1<<28
 )
 
+// followedDetails is what Envoy logs of a response that it has followed itself, by a
+// route's internal_redirect_policy.
+const followedDetails = "internal_redirect"
+
 // brokeOff tells whether a response began and broke off. Its status stays what it
 // was, so the reason in response_code_details decides (envoy-observed.md 1.3 has all
 // that were seen). Whatever is not known to be a break is an end: a local reply of a

@@ -32,6 +32,8 @@ type outcome struct {
 	steps           int    // entries before the last one
 	meta            int
 	unfinished      bool
+	early           bool // the status is of no response yet
+	followed        bool
 }
 
 // outcomes are all rows of envoy-observed.md 1.3.
@@ -134,6 +136,9 @@ var otherOutcomes = []outcome{
 	{name: "204 and gone", status: 204, details: "http2.remote_reset", flags: "DR", reached: true},
 	{name: "tunnel of CONNECT", status: 200, details: "downstream_remote_disconnect", flags: "DC CONNECT", reached: true},
 	{name: "details of a filter nobody knows", status: 403, details: "rbac_access_denied_matched_policy[none]", flags: "DC"},
+	{name: "100 Continue and gone", status: 100, early: true, details: "downstream_remote_disconnect", flags: "DC", reached: true},
+	{name: "103 and gone", status: 103, early: true, details: "http2.remote_reset", flags: "DR"},
+	{name: "a redirect that Envoy follows", status: 302, details: "internal_redirect", reached: true, followed: true},
 	{name: "no details", status: 200, reached: true},
 	{name: "no details, client gone", status: 500, flags: "DR", reached: true, unfinished: true},
 	{name: "no details, upstream gone in the body", status: 200, flags: "UC", reached: true, unfinished: true},
@@ -228,7 +233,10 @@ func TestEnding_A8_A9_A11_A12_C14_C15_C123_EachOutcome(t *testing.T) {
 				}
 				return
 			}
-			want := authz.Ending{Status: int(o.status), GRPC: o.grpc(t), Unfinished: o.unfinished, Reached: o.reached}
+			want := authz.Ending{Status: int(o.status), GRPC: o.grpc(t), Unfinished: o.unfinished, Reached: o.reached, Followed: o.followed}
+			if o.early {
+				want.Status = 0
+			}
 			if len(got) != 1 || got[0].token != sampleToken || got[0].ending != want {
 				t.Fatalf("settled %+v, want %+v", got, want)
 			}

@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"math"
+	"net/http"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -263,6 +264,10 @@ func admits(word string) bool {
 
 // conclude fills in what follows from all of the entry.
 func (e *logEntry) conclude() {
+	if e.ending.Status < 200 && e.ending.Status != http.StatusSwitchingProtocols {
+		e.ending.Status = 0 // what Envoy has sent is no response yet
+	}
+	e.ending.Followed = e.details == followedDetails
 	e.ending.GRPC = e.grpcStatus()
 	e.ending.Unfinished = e.brokeOff()
 	e.ending.Response = e

@@ -61,6 +61,7 @@ func left() section {
 	)
 	return section{"The caller leaves", "Before the response has begun that is free; after that its status decides.", []outcome{
 		{name: "cl-abort-h1-before-headers", happened: "left while the API worked", saw: "left", costs: free, why: before, log: "0 DC downstream_remote_disconnect", how: script{act: rig.ActSilent, by: leave}},
+		{name: "cl-abort-h1-100-continue", happened: "the same, when Envoy had sent 100 Continue", saw: "left", costs: free, why: "100 is no answer yet.", log: "100 DC downstream_remote_disconnect", how: script{act: rig.ActSilent, by: leaveContinue}},
 		{name: "cl-abort-h1-rst-before-headers", happened: "the same, by a reset of the connection", saw: "left", costs: free, why: before, log: "0 DC downstream_remote_disconnect", how: script{act: rig.ActSilent, by: leaveByReset}},
 		{name: "cl-abort-h1-upload", happened: "left in the middle of its own upload", saw: "left", costs: free, why: before, log: "0 DC downstream_remote_disconnect", how: script{act: rig.ActSilent, by: leaveUpload}},
 		{name: "cl-abort-h2-before-headers", happened: "left an HTTP/2 request while the API worked", saw: "left", costs: free, why: before, log: "0 DR http2.remote_reset", how: script{act: rig.ActSilent, by: leaveH2}},
@@ -82,6 +83,7 @@ func retried() section {
 		{name: "retry-503-200", happened: "503 at the first try, 200 at the second", saw: "200", costs: counted, why: "One answer was delivered: one request, not two.", log: "200 - via_upstream", how: script{act: rig.ActBusyOnce, route: "retry"}},
 		{name: "retry-all-503", happened: "503 at every try", saw: "503", costs: free, why: "5xx: our failure is not billed.", log: "503 URX via_upstream", how: script{act: rig.ActStatus + "503", route: "retry"}},
 		{name: "retry-grpc-unavailable-ok", happened: "a gRPC call, UNAVAILABLE at the first try and OK at the second", saw: "gRPC OK", costs: counted, why: "One answer was delivered: one call, not two.", log: "200 - via_upstream", how: script{act: rig.ActCallFailsOnce, route: "retry", by: unary}},
+		{name: "internal-redirect", happened: "302 from the API, which Envoy followed itself (`internal_redirect_policy`), then 200", saw: "200", costs: counted, followed: true, why: "One answer was delivered. Envoy asks mete twice, so that both must have room for a moment: where the second does not, the caller gets its refusal, and both are free.", log: "200 - via_upstream", how: script{act: rig.ActMovedOnce, route: "followed"}},
 		{name: "retry-check-unavailable", happened: "Envoy reached mete at its third try only", saw: "200", costs: counted, why: "The tries before did not reach mete. Where they do, each is given back when Envoy gives it up.", log: "200 - via_upstream", how: script{act: rig.ActStatus + "200", listener: "proxied", check: rig.CheckUnavailableTwice}},
 	}}
 }

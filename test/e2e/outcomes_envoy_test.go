@@ -25,6 +25,8 @@ const outcomesRoutes = `
   route: {cluster: api, timeout: 60s, max_stream_duration: {max_stream_duration: PATIENCE}}
 - match: {prefix: /, headers: [{name: x-test-route, string_match: {exact: retry}}]}
   route: {cluster: api, timeout: 60s, retry_policy: {retry_on: "5xx,unavailable", num_retries: 2, retry_back_off: {base_interval: 0.01s}}}
+- match: {prefix: /, headers: [{name: x-test-route, string_match: {exact: followed}}]}
+  route: {cluster: api, internal_redirect_policy: {max_internal_redirects: 1, redirect_response_codes: [302], allow_cross_scheme_redirect: true}}
 - match: {prefix: /, headers: [{name: x-test-route, string_match: {exact: direct}}]}
   direct_response: {status: 200, body: {inline_string: direct}}
 - match: {prefix: /, headers: [{name: x-test-route, string_match: {exact: redirect}}]}
@@ -133,11 +135,10 @@ func outcomesListeners() map[string][]edit {
 		filter   = "                      stat_prefix: mete\n"
 		question = "                        envoy_grpc: {cluster_name: mete}\n"
 		timeout  = "                        timeout: 10s\n"
-		accepted = "                          - {exact: accept, ignore_case: true}\n"
 		router   = "                  - name: envoy.filters.http.router\n"
 	)
 	viaProxy := func(more ...edit) []edit {
-		return append(more, edit{question, strings.Replace(question, "mete", "proxy", 1)}, above(accepted, "- {prefix: x-test-, ignore_case: true}\n"))
+		return append(more, edit{question, strings.Replace(question, "mete", "proxy", 1)})
 	}
 	short := edit{timeout, strings.Replace(timeout, "10s", "1s", 1)}
 	return map[string][]edit{

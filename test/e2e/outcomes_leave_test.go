@@ -25,6 +25,12 @@ func leaveUpload(ctx context.Context, c *caller) (string, error) {
 	return c.leave(ctx, c.head("content-length: 100000")+thousand(), &c.upstream.Meetings, (*rig.HTTP1).Close)
 }
 
+// leaveContinue does so with a body that the server is asked for first.
+func leaveContinue(ctx context.Context, c *caller) (string, error) {
+	c.method = http.MethodPost
+	return c.leave(ctx, c.head("content-length: 1000", "expect: 100-continue")+thousand(), &c.upstream.Meetings, (*rig.HTTP1).Close)
+}
+
 // leaveCheck does so once the question is on its way to mete.
 func leaveCheck(ctx context.Context, c *caller) (string, error) {
 	return c.leave(ctx, c.head(), &c.proxy.Meetings, (*rig.HTTP1).Close)

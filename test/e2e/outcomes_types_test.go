@@ -12,9 +12,11 @@ type outcome struct {
 	// log is what Envoy must log of it, or it is another outcome: the status, the
 	// flags, and how the details begin.
 	log   string
-	blind bool   // Envoy's log does not tell which decision it belongs to
-	full  bool   // the tenant's quota is used up before
-	how   script // to make it happen
+	blind bool // Envoy's log does not tell which decision it belongs to
+	full  bool // the tenant's quota is used up before
+	// followed: Envoy logs one more end, of a response that it followed itself.
+	followed bool
+	how      script // to make it happen
 }
 
 // costs is what an outcome costs in each of the columns.

@@ -28,6 +28,7 @@ const (
 	ActStatus         = "status-"          // that status; a short body where one is allowed
 	ActBytes          = "bytes-"           // 200 with so many bytes in chunks, after the request's body
 	ActBusyOnce       = "busy-once"        // 503 to the first of the requests with this TestID, then 200
+	ActMovedOnce      = "moved-once"       // 302 to the first of the requests with this TestID, then 200
 	ActGone           = "gone"             // no response: FIN, or RST_STREAM in HTTP/2
 	ActReset          = "reset"            // no response: RST (HTTP/1.1 alone)
 	ActGarbage        = "garbage"          // what is not HTTP (HTTP/1.1 alone)
@@ -83,6 +84,12 @@ func (u *Upstream) misbehave(w http.ResponseWriter, r *http.Request, name string
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		_, _ = io.WriteString(w, "fine") // here and below: who has gone needs no telling
+	case ActMovedOnce:
+		if nth == 1 {
+			w.Header().Set("location", "http://"+r.Host+r.URL.RequestURI())
+			w.WriteHeader(http.StatusFound)
+		}
+		_, _ = io.WriteString(w, "fine")
 	case ActGone:
 		panic(http.ErrAbortHandler)
 	case ActReset:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 
@@ -88,7 +89,7 @@ func (p *CheckProxy) answer(ctx context.Context, method string, question []byte)
 	if err := proto.Unmarshal(question, &check); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	headers := check.GetAttributes().GetRequest().GetHttp().GetHeaders()
+	headers := headersOf(check.GetAttributes().GetRequest().GetHttp())
 	id := headers[TestID]
 	nth := p.count(id)
 	switch headers[TestCheck] {
@@ -162,4 +163,16 @@ func (bytesCodec) Unmarshal(data []byte, v any) error {
 	}
 	*b = append([]byte(nil), data...)
 	return nil
+}
+
+// headersOf returns the headers of a request in either form that Envoy sends them in.
+func headersOf(req *authv3.AttributeContext_HttpRequest) map[string]string {
+	all := maps.Clone(req.GetHeaders())
+	if all == nil {
+		all = map[string]string{}
+	}
+	for _, h := range req.GetHeaderMap().GetHeaders() {
+		all[h.GetKey()] = string(h.GetRawValue())
+	}
+	return all
 }
