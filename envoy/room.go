@@ -21,13 +21,18 @@ const (
 
 // fit leaves out of an answer that admits what the request has no room for beside its own
 // headers: the state, then the decision's id. If what says who calls does not fit either,
-// it gives back what was charged and refuses. What allowed_headers hides is not counted.
+// it gives back what was charged and refuses. What allowed_headers hides is not counted. A
+// request that is far beyond the limit shows that Envoy has another one: it is left alone.
 func (s *Server) fit(c *checkCall, now time.Time) {
 	if !c.dec.Outcome.Admits() {
 		return
 	}
 	free := room{s.room.headers - len(c.req.Headers), s.room.bytes - c.size}
 	if free.forAll(&c.dec) {
+		return
+	}
+	if free.headers < -addedHeaders || free.bytes < -addedBytes {
+		s.roomOfOther(c, now)
 		return
 	}
 	c.prepare(now, &c.dec, s.pk)
@@ -42,6 +47,21 @@ func (s *Server) fit(c *checkCall, now time.Time) {
 		c.leave.state = !free.fits(&c.req, headerState, state(c.dec.Outcome))
 		s.counters.leftOut.decision.Add(oneIf(c.leave.decision))
 		s.counters.leftOut.state.Add(oneIf(c.leave.state))
+	}
+}
+
+// What Envoy adds itself to a request that it has taken, such as x-request-id, at most. One with
+// more than that beyond the limit shows that Envoy has another limit.
+const (
+	addedHeaders = 16
+	addedBytes   = 4 << 10
+)
+
+// roomOfOther warns, once a minute, that Envoy takes more than what this server was told.
+func (s *Server) roomOfOther(c *checkCall, now time.Time) {
+	if s.counters.roomier.add(now) {
+		s.log.Warn().Int("headers", len(c.req.Headers)).Int("bytes", c.size).Int("max_request_headers", s.room.headers).Int("max_request_headers_kb", s.room.bytes>>10).
+			Msg("a request has more headers than max-request-headers or max-request-headers-kb says that Envoy takes: set them to max_headers_count and max_request_headers_kb of Envoy, or requests that have nearly as many get 500 there or 431 here")
 	}
 }
 

@@ -60,15 +60,15 @@ func TestRoom_C4_Headers(t *testing.T) {
 		{96, 1, withID},
 		{97, 1, who},
 		{98, 1, nil},
-		{200, 1, nil},
+		{116, 1, nil}, {117, 1, all}, {200, 1, all},
 		{1, 61_323, all},
 		{1, 61_324, withID},
 		{1, 61_338, withID},
 		{1, 61_370, who},
 		{1, 61_380, who},
 		{1, 61_381, nil},
-		{1001, 1, nil},
-		{1 << 14, 1, nil},
+		{1, 65_533, nil}, {1, 65_534, all}, {1001, 1, all},
+		{1 << 14, 1, all},
 		{1<<14 + 1, 1, nil},
 	} {
 		d := newRoomDecider()

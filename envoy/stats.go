@@ -26,6 +26,7 @@ type counters struct {
 	unreadableUnits     atomic.Uint64
 
 	unreadableDescriptors atomic.Uint64
+	roomier               counted // requests that show that Envoy takes more headers than we were told
 	leftOut               struct{ decision, state atomic.Uint64 }
 }
 
