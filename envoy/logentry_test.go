@@ -260,6 +260,9 @@ func TestLogEntry_Wrong(t *testing.T) {
 func wanted(m *logv3.HTTPAccessLogEntry) authz.Ending {
 	c, r := m.GetCommonProperties(), m.GetResponse()
 	want := authz.Ending{Status: int(r.GetResponseCode().GetValue()), GRPC: -1, Reached: c.GetUpstreamWireBytesSent() > 0}
+	if want.Status < 200 && want.Status != 101 {
+		want.Status = 0 // no response yet
+	}
 	if d := c.GetDuration(); d.GetSeconds() > 0 || d.GetSeconds() == 0 && d.GetNanos() > 0 {
 		want.Duration = d.AsDuration()
 	}
