@@ -61,6 +61,7 @@ func (t *counting) follow(h *heldCounter) {
 	s.counter.generation = t.cur.generation
 	domain, void := weak.Make(t.Domain), t.cur.snapshot.Void(n.counter())
 	first, cleared := s.limit == nil, void > s.counter.void
+	before := s.limit
 	if first || cleared || s.counter.domain != domain {
 		s.counter.domain, s.counter.void = domain, void
 		s.limit = t.limitOf(h)
@@ -69,11 +70,10 @@ func (t *counting) follow(h *heldCounter) {
 		}
 	}
 	if s.limit.Kind == plan.Rate {
-		r := rate(s.limit, t.cur.replicas)
 		if first || cleared { // cleared by hand: full again (P36)
-			s.bucket = ratelimit.NewBucket(r, t.at.Mono)
+			s.bucket = ratelimit.NewBucket(rate(s.limit, t.cur.replicas), t.at.Mono)
 		}
-		s.bucket.SetRate(t.cur.since, r)
+		t.d.stats.forgiven.Add(s.turnRate(t.cur, before))
 	}
 }
 

@@ -132,9 +132,10 @@ func (n *node) moveTo(root string) {
 }
 
 // follow makes n's slots follow terms, unless newer ones have been followed, and
-// returns them in the order of the terms. The caller holds n's lock.
-func (n *node) follow(cur *current, now quota.Instant, terms *plan.NodeTerms, app *plan.App) []*slot {
-	slots := make([]*slot, len(terms.Limits))
+// returns them in the order of the terms, and how many units of debts were forgiven. The
+// caller holds n's lock.
+func (n *node) follow(cur *current, now quota.Instant, terms *plan.NodeTerms, app *plan.App) (slots []*slot, forgiven int64) {
+	slots = make([]*slot, len(terms.Limits))
 	for i := range terms.Limits {
 		l := &terms.Limits[i]
 		s := n.slot(app.Name, l)
@@ -146,12 +147,12 @@ func (n *node) follow(cur *current, now quota.Instant, terms *plan.NodeTerms, ap
 				s.quotaSlot = &quotaSlot{account: quota.Key{Tenant: n.tenant, Limit: l.Name}}
 			}
 		}
-		n.turn(s, cur, now, terms, l, app)
+		forgiven += n.turn(s, cur, now, terms, l, app)
 		slots[i] = s
 	}
 	n.replace(app.Name, slots)
 	n.generation, n.followed = cur.generation, now.Mono
-	return slots
+	return slots, forgiven
 }
 
 // slot returns the slot of a limit in an app by its name, or nil.
@@ -181,13 +182,13 @@ func (n *node) replace(app string, slots []*slot) {
 	}
 }
 
-// turn makes s follow l. A new rate holds from when the replica saw it, not from
-// the tenant's next request (case C017).
-func (n *node) turn(s *slot, cur *current, now quota.Instant, terms *plan.NodeTerms, l *plan.EffectiveLimit, app *plan.App) {
+// turn makes s follow l, and returns how many units of a debt were forgiven. A new rate
+// holds from when the replica saw it, not from the tenant's next request (case C017).
+func (n *node) turn(s *slot, cur *current, now quota.Instant, terms *plan.NodeTerms, l *plan.EffectiveLimit, app *plan.App) (forgiven int64) {
+	before := s.limit
 	s.limit = l
 	if l.Kind == plan.Rate {
-		s.bucket.SetRate(cur.since, rate(l, cur.replicas))
-		return
+		return s.turnRate(cur, before)
 	}
 	s.terms = quotaTerms(terms, l, app)
 	n.cut(s)
@@ -196,6 +197,18 @@ func (n *node) turn(s *slot, cur *current, now quota.Instant, terms *plan.NodeTe
 			p.SetTerms(now, s.terms)
 		}
 	}
+	return 0
+}
+
+// turnRate makes a bucket follow the rate of its limit, which was another one before or
+// the same (nil: none), and the number of replicas that share it.
+func (s *slot) turnRate(cur *current, before *plan.EffectiveLimit) (forgiven int64) {
+	r := rate(s.limit, cur.replicas)
+	if before != nil && before.Amount == s.limit.Amount && before.Burst == s.limit.Burst &&
+		before.Window == s.limit.Window && before.Replicas == s.limit.Replicas {
+		return s.bucket.SetShare(cur.since, r)
+	}
+	return s.bucket.SetRate(cur.since, r)
 }
 
 // cut makes s follow the calendar of its limit. Windows that are not the same ones have

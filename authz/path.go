@@ -75,7 +75,9 @@ func (d *Decider) build(cur *current, app *plan.App, leaf *node, now time.Time, 
 		s.node.mu.Lock()
 		if s.node.behind(cur, at) {
 			s.node.moveTo(p.root())
-			s.slots = s.node.follow(cur, at, s.terms, app)
+			var forgiven int64
+			s.slots, forgiven = s.node.follow(cur, at, s.terms, app)
+			d.stats.forgiven.Add(forgiven)
 		}
 		s.node.mu.Unlock()
 	}

@@ -129,7 +129,7 @@ func (d *Decider) correct(now time.Time, r *Reservation, c *Charged, s quota.Set
 }
 
 // correctRate settles one charge at this process's own bucket, if it still has it. Use
-// beyond what is in the bucket leaves it empty.
+// beyond what is in the bucket is a debt, which the next requests wait for (case C151).
 func (d *Decider) correctRate(at quota.Instant, r *Reservation, c *Charged, s quota.Settlement) bool {
 	n := d.active.node(c.Node, at, true)
 	n.mu.Lock()
@@ -139,7 +139,7 @@ func (d *Decider) correctRate(at quota.Instant, r *Reservation, c *Charged, s qu
 			continue
 		}
 		if extra := s.Used - s.Charged; extra > 0 {
-			slot.bucket.Take(at.Mono, extra)
+			d.stats.forgiven.Add(slot.bucket.Owe(at.Mono, extra))
 		} else {
 			slot.bucket.Give(at.Mono, -extra)
 		}

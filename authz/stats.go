@@ -33,6 +33,9 @@ type Stats struct {
 
 	BadUnits int64 // numbers of used units that were none
 	AboveMax int64 // requests that used more than their route's max
+	// Forgiven are units that rate limits were owed and are not any more, because a debt
+	// is bounded.
+	Forgiven int64
 
 	Rules             []RuleStat // of rate limit domains, those with hits
 	RuleSeries        int64      // places that series of rules take up, of Config.MaxRuleSeries
@@ -55,6 +58,7 @@ type stats struct {
 	rules *ruleStats
 
 	unsealed, badUnits, aboveMax atomic.Int64
+	forgiven                     atomic.Int64 // of debts, in units
 	settled                      SettledTally
 
 	mu       sync.Mutex
@@ -115,7 +119,7 @@ func (s *stats) read() Stats {
 
 		OnBehalfRejected: maps.Clone(s.onBehalf), UnknownRoutes: maps.Clone(s.unknown),
 		Settled: make(map[Settled]int64), Unsealed: s.unsealed.Load(),
-		BadUnits: s.badUnits.Load(), AboveMax: s.aboveMax.Load(),
+		BadUnits: s.badUnits.Load(), AboveMax: s.aboveMax.Load(), Forgiven: s.forgiven.Load(),
 	}
 	for i, n := range s.settled.Read() {
 		if n > 0 {

@@ -44,7 +44,7 @@ const Never = time.Duration(math.MaxInt64)
 // everything.
 type Bucket struct {
 	rate   Rate
-	tokens int64  // 0 to rate.Burst, as of at
+	tokens int64  // up to rate.Burst, and below 0 what is owed, as of at
 	rest   uint64 // of the next token, in 1/Window, as of at
 	at     int64  // nanoseconds
 }
@@ -97,13 +97,33 @@ func (b *Bucket) Has(now, n int64) bool {
 }
 
 // Take takes n tokens, which Has has just found there under the same lock and at
-// the same time. Taking more than there is leaves 0.
+// the same time. Taking more than there is leaves 0, or the debt that there was.
 func (b *Bucket) Take(now, n int64) {
 	b.refill(now)
-	b.tokens = max(0, b.tokens-n)
+	b.tokens = min(b.tokens, max(0, b.tokens-n))
 }
 
-// Give puts n tokens back, up to the burst: what a Take took is undone.
+// debtWindows is how many windows a debt takes to be paid at most. One wrong number must
+// not close a limit for ever.
+const debtWindows = 10
+
+// Owe takes n tokens that were used already, whether they are there or not: what is
+// missing is a debt, which is paid before anything else is admitted. A debt is at most
+// what ten windows bring; Owe returns how many tokens were forgiven for that.
+func (b *Bucket) Owe(now, n int64) (forgiven int64) {
+	b.refill(now)
+	b.tokens -= n
+	return b.forgive()
+}
+
+// forgive brings the debt into its bound, and returns by how much.
+func (b *Bucket) forgive() int64 {
+	forgiven := max(0, -b.rate.Amount*debtWindows-b.tokens)
+	b.tokens += forgiven
+	return forgiven
+}
+
+// Give puts n tokens back, up to the burst: what a Take or an Owe took is undone.
 func (b *Bucket) Give(now, n int64) {
 	b.refill(now)
 	b.tokens = min(b.rate.Burst, b.tokens+n)
@@ -112,10 +132,16 @@ func (b *Bucket) Give(now, n int64) {
 	}
 }
 
-// Left returns the whole tokens that are there.
+// Left returns the whole tokens that are there, from 0 up.
 func (b *Bucket) Left(now int64) int64 {
 	b.refill(now)
-	return b.tokens
+	return max(0, b.tokens)
+}
+
+// Debt returns the tokens that are owed, from 0 up.
+func (b *Bucket) Debt(now int64) int64 {
+	b.refill(now)
+	return max(0, -b.tokens)
 }
 
 // Wait returns how long until n tokens are there if nobody takes any: 0 if they
@@ -170,18 +196,39 @@ func (b *Bucket) until(now, n int64) time.Duration {
 
 // SetRate makes b enforce r from now on. Tokens stay, capped at the new burst,
 // and grow at the new rate (case C017); a full bucket is full again, so that a
-// raise is there at once.
-func (b *Bucket) SetRate(now int64, r Rate) {
+// raise is there at once. It returns how many tokens of a debt were forgiven, as Owe does.
+func (b *Bucket) SetRate(now int64, r Rate) (forgiven int64) {
 	if r == b.rate {
-		return
+		return 0
 	}
 	b.refill(now)
 	full := b.tokens >= b.rate.Burst && b.rate.Burst > 0
-	b.rest = scale(b.rest, b.rate.Window, r.Window)
-	b.rate = r
-	if full || b.tokens >= r.Burst {
+	forgiven = b.grow(r)
+	if full {
 		b.tokens, b.rest = r.Burst, 0
 	}
+	return forgiven
+}
+
+// SetShare is SetRate where r is another share of the same limit, because a replica came
+// or went. Tokens that the new share has more than the old one come at its rate: those
+// of the replica that is gone may have been spent there.
+func (b *Bucket) SetShare(now int64, r Rate) (forgiven int64) {
+	if r == b.rate {
+		return 0
+	}
+	b.refill(now)
+	return b.grow(r)
+}
+
+// grow changes the rate and keeps the tokens, as far as r has room for them.
+func (b *Bucket) grow(r Rate) (forgiven int64) {
+	b.rest = scale(b.rest, b.rate.Window, r.Window)
+	b.rate = r
+	if b.tokens >= r.Burst {
+		b.tokens, b.rest = r.Burst, 0
+	}
+	return b.forgive()
 }
 
 // scale turns a part of a token counted in 1/from into one counted in 1/to.

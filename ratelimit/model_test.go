@@ -93,8 +93,15 @@ func (m *model) wait(now, n int64) time.Duration {
 	return time.Duration(ns.Int64())
 }
 
-func (m *model) setRate(r ratelimit.Rate) {
-	full := m.rate.Burst > 0 && m.left() >= m.rate.Burst
+// forgive brings the debt into its bound of ten windows.
+func (m *model) forgive() int64 {
+	forgiven := max(0, -10*m.rate.Amount-m.left())
+	m.tokens = new(big.Rat).Add(m.tokens, big.NewRat(forgiven, 1))
+	return forgiven
+}
+
+func (m *model) setRate(r ratelimit.Rate, share bool) (forgiven int64) {
+	full := !share && m.rate.Burst > 0 && m.left() >= m.rate.Burst
 	part := new(big.Rat).Sub(m.tokens, big.NewRat(m.left(), 1))
 	if r.Window != m.rate.Window { // rounded down to the new parts
 		part.Mul(part, big.NewRat(int64(r.Window), 1))
@@ -104,9 +111,11 @@ func (m *model) setRate(r ratelimit.Rate) {
 	m.tokens = new(big.Rat).Add(big.NewRat(m.left(), 1), part)
 	m.rate = r
 	m.add(new(big.Rat))
+	forgiven = m.forgive()
 	if full {
 		m.tokens = big.NewRat(r.Burst, 1)
 	}
+	return forgiven
 }
 
 // TestExact plays long runs of anything against exact fractions: nothing is lost
@@ -155,13 +164,29 @@ func TestExact(t *testing.T) {
 				m.add(big.NewRat(n, 1))
 				b.Give(now, n)
 			},
-			"set rate": func(t *rapid.T) {
-				r := anyRate(t)
+			"owe": func(t *rapid.T) {
+				n := rapid.OneOf(rapid.Int64Range(0, 3), rapid.Int64Range(0, max(1, min(maxAmount, 12*m.rate.Amount)))).Draw(t, "used")
 				m.refill(now)
-				if r != m.rate {
-					m.setRate(r)
+				m.add(big.NewRat(-n, 1))
+				if got, want := b.Owe(now, n), m.forgive(); got != want {
+					t.Fatalf("owe %d: %d forgiven, want %d", n, got, want)
 				}
-				b.SetRate(now, r)
+				taken = append(taken, n)
+			},
+			"set rate": func(t *rapid.T) {
+				r, share := anyRate(t), rapid.Bool().Draw(t, "share")
+				m.refill(now)
+				want := int64(0)
+				if r != m.rate {
+					want = m.setRate(r, share)
+				}
+				set := b.SetRate
+				if share {
+					set = b.SetShare
+				}
+				if got := set(now, r); got != want {
+					t.Fatalf("%d forgiven, want %d", got, want)
+				}
 			},
 			"": func(t *rapid.T) {
 				m.refill(now)
@@ -173,10 +198,13 @@ func TestExact(t *testing.T) {
 
 // compare checks all that b says at now against m.
 func compare(t *rapid.T, b *ratelimit.Bucket, m *model, now int64) {
-	if got := b.Left(now); got != m.left() || got < 0 || got > m.rate.Burst {
+	if got := b.Left(now); got != max(0, m.left()) || got > m.rate.Burst {
 		t.Fatalf("left: got %d, want %d of %d", got, m.left(), m.rate.Burst)
 	}
-	for _, n := range []int64{0, 1, m.left(), m.left() + 1, m.rate.Burst, m.rate.Burst + 1} {
+	if got := b.Debt(now); got != max(0, -m.left()) || got > 10*m.rate.Amount {
+		t.Fatalf("debt: got %d, want %d", got, -m.left())
+	}
+	for _, n := range []int64{0, 1, max(0, m.left()), max(0, m.left()) + 1, m.rate.Burst, m.rate.Burst + 1} {
 		if got, want := b.Has(now, n), m.has(n); got != want {
 			t.Fatalf("has %d: got %t, want %t", n, got, want)
 		}

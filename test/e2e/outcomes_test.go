@@ -161,7 +161,7 @@ func TestOutcomes_A12_C15_C2_WhatTheAppSays(t *testing.T) {
 	}
 	notTwo := []string{"up-301", "redirect-route", "websocket", "websocket-periodic"}
 	abandoned := []string{
-		"cl-abort-h1-before-headers", "cl-abort-h1-rst-before-headers", "cl-abort-h1-upload", "cl-abort-h2-before-headers", "grpc-unary-client-deadline",
+		"cl-abort-h1-before-headers", "cl-abort-h1-100-continue", "cl-abort-h1-rst-before-headers", "cl-abort-h1-upload", "cl-abort-h2-before-headers", "grpc-unary-client-deadline",
 	}
 	for _, s := range sections() {
 		for i := range s.rows {
