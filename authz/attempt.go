@@ -102,6 +102,9 @@ func (a *attempt) examineQuota(s *step, l *plan.EffectiveLimit, slot *slot, unit
 		return
 	}
 	purse := a.d.purse(s.node, slot, a.path.root(), a.moment)
+	if a.cost.replay {
+		return
+	}
 	switch purse.Room(a.at, units) {
 	case quota.Fits:
 	case quota.Spent:
@@ -165,7 +168,7 @@ func (a *attempt) charge(dec *Decision) {
 				dec.charges = append(dec.charges, charge{node: s.node, purse: purse, unit: l.Unit, n: units, uncovered: uncovered})
 				switch {
 				case uncovered == 0 || s.slots[j].terms.Counts:
-				case !a.cost.check: // it has reserved nothing
+				case !a.cost.quotas(): // it has reserved nothing
 					purse.Overdraw(uncovered)
 				default:
 					purse.LetOn(uncovered)
@@ -212,7 +215,7 @@ func (a *attempt) describeQuota(state *LimitState, slot *slot, refused bool) {
 		if over := state.Used - state.Limit.Amount; over > 0 && !state.Limit.WhenUsedUp.Count {
 			state.GraceLeft = max(0, slot.terms.Ceiling-state.Used)
 		}
-		state.Refused = refused && a.refused && purse.Lacks(a.at, state.Asked)
+		state.Refused = refused && a.refused && !a.cost.replay && purse.Lacks(a.at, state.Asked)
 	}
 	if refused && a.cost.dry {
 		state.Refused = !slot.anyLeft(a.moment)
@@ -273,7 +276,7 @@ func (a *attempt) admission(dec *Decision) Outcome {
 			continue
 		}
 		switch {
-		case l.Limit.WhenUsedUp.Count || !a.cost.check:
+		case l.Limit.WhenUsedUp.Count || !a.cost.quotas():
 			outcome = CountedOver
 		case l.Limit.WhenUsedUp.Grace > 0 && outcome == Allowed:
 			outcome = Grace

@@ -21,10 +21,14 @@ type cost struct {
 
 	// replayKey is what its settlement remembers the request by, if it completes;
 	// zero: it has no idempotency key. replay says that it is remembered: it is
-	// metered but never refused (C16).
+	// metered, and no quota refuses it (C16). Rate limits do, since they protect the
+	// upstream, which has to answer a replay like any other request.
 	replayKey [16]byte
 	replay    bool
 }
+
+// quotas reports whether quotas refuse the request.
+func (p *cost) quotas() bool { return p.check && !p.replay }
 
 const (
 	// routeExtension lets an Envoy route name the route rule (C37).
@@ -45,7 +49,6 @@ func (d *Decider) price(snap *plan.Snapshot, app *plan.App, now time.Time, req *
 	if key, ok := replayKey(app.Name, c.tenant, req); ok && !app.Count.Replays {
 		p.replayKey = key
 		p.replay = d.replays.has(app.Name, p.route(), key, now)
-		p.check = p.check && !p.replay
 	}
 	p.said = req.Units
 	p.dry = req.CheckOnly || !p.meter

@@ -200,7 +200,7 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 		d: d, cost: p, path: path, leaf: leaf, moment: moment{now, at, minute(patience.since, req.Start)}, // a wait changes no window
 		leasing: leasing{impatient: patience.over, waited: now.Sub(patience.since)},
 	}
-	dec.check, dec.only = p.check, p.only
+	dec.check, dec.only = p.quotas(), p.only
 	dec.rule, dec.hits, dec.minute, dec.leaf, dec.replayKey = p.rule, p.hits, a.minute, leaf.tenant, p.replayKey
 	if app.Attribution != "" {
 		dec.attribution = attribution(req, app.Attribution)
@@ -308,7 +308,7 @@ func (p *cost) unavailable(app *plan.App, dec *Decision, why string) {
 		choice = app.Defaults.OnUnavailable
 	}
 	dec.Outcome = UnavailableAllowed
-	if choice == plan.Deny && p.check {
+	if choice == plan.Deny && p.quotas() {
 		dec.Outcome = Unavailable
 	}
 }

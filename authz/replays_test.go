@@ -71,6 +71,45 @@ func TestReplays_C16_AReplayIsNotRefused(t *testing.T) {
 	})
 }
 
+// One key that was replayed lifts no rate limit: who repeats a request has it answered as
+// often as the limit lets requests on, and takes of other units what the route reserves
+// until the answer is marked.
+func TestReplays_C16_RateLimitsHold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("units: {tokens: {title: tokens}}\n")+
+			planDoc("free", "per_second: {kind: rate, amount: 5, window: 1s}\ntpm: {kind: rate, unit: tokens, amount: 100, window: 1m}\nmonthly: {kind: quota, amount: 1, reset: {calendar: month}}")+
+			tenantDoc("org:a", "{plan: free}")+
+			routesDoc("- {name: orders, match: {path: /orders}, units: {tokens: {reserve: 10, use: [{response_header: x-usage}]}}}")).seals()
+		k.must(mutation("k0"), authz.Allowed) // the quota is used up
+		req := mutation("k1")
+		k.d.Complete("api", "orders", "org:a", &req, true, time.Now())
+		time.Sleep(time.Minute) // all buckets are full again
+		served := 0
+		var last *authz.Decision
+		for range 400 {
+			if dec := k.ask(mutation("k1")); dec.Outcome.Admits() {
+				served, last = served+1, dec
+			} else if dec.Outcome != authz.RateLimited || dec.RetryAfter <= 0 {
+				t.Fatalf("%q, retry after %s", dec.Outcome.Word(), dec.RetryAfter)
+			}
+		}
+		if served != 5 {
+			t.Errorf("%d of 400 replays served at 5 a second", served)
+		}
+		if l := limit(t, last, "tpm"); l.Left != 50 {
+			t.Errorf("%d tokens left, want 50: five replays reserve 10 each", l.Left)
+		}
+		e := answered(200)
+		e.Response = answer{header: map[string]string{"idempotency-replayed": "true"}}
+		k.end(k.token(last), e)
+		time.Sleep(200 * time.Millisecond)
+		if l := limit(t, k.ask(mutation("k1")), "tpm"); l.Left != 50 {
+			t.Errorf("%d tokens left, want 50: 10 came back, and 10 are reserved", l.Left)
+		}
+	})
+}
+
 // An upstream that does the work again must not be worked for without end.
 func TestReplays_C16_OneKeyDoesNotOpenAQuota(t *testing.T) {
 	t.Parallel()
