@@ -12,9 +12,15 @@ import (
 	"github.com/meteproject/mete/quota"
 )
 
-// tryTimeout bounds one request to etcd: two fit into the 300 ms that a request
-// may wait for a lease, so that a second member can answer for one that hangs.
+// tryTimeout bounds one request to an etcd that is near: two fit into the 300 ms that a
+// request may wait for a lease, so that a second member can answer for one that hangs.
 const tryTimeout = 120 * time.Millisecond
+
+// patienceFor returns how long one request to etcd may take where a round trip takes as
+// long as far: 120 ms at least, else two round trips and a little.
+func patienceFor(far time.Duration) time.Duration {
+	return min(max(tryTimeout, 2*far+nearEtcd), callTimeout)
+}
 
 // Accounts keeps accounts in etcd. It implements [quota.Store].
 type Accounts struct {
@@ -28,9 +34,14 @@ type Accounts struct {
 	// then sends two transactions at a time. Nil: it is not.
 	Alone func() bool
 
+	// RoundTrip returns how long etcd takes for an answer when it has little to do; 0:
+	// not known. [Cluster.RoundTrip] is one. Nil: it is near.
+	RoundTrip func() time.Duration
+
 	batching atomic.Int32
 	used     sync.Map // app name: its used key is known to exist
 	lines    [2]line
+	asked    askedFor
 	counters accountCounters
 }
 
@@ -82,9 +93,20 @@ func (s *Accounts) SetBatching(b Batching) { s.batching.Store(int32(b)) }
 func (s *Accounts) Batching() Batching { return Batching(s.batching.Load()) }
 
 // Forget drops what is remembered of the store: it is another one now.
-func (s *Accounts) Forget() { s.used.Clear() }
+func (s *Accounts) Forget() {
+	s.used.Clear()
+	s.asked.clear()
+}
 
-// Apply implements [quota.Store]. Each request to etcd has 120 ms; lost ones are
+func (s *Accounts) roundTrip() time.Duration {
+	if s.RoundTrip == nil {
+		return 0
+	}
+	return s.RoundTrip()
+}
+
+// Apply implements [quota.Store]. Each request to etcd has 120 ms, or two round trips to
+// an etcd that is farther away; lost ones are
 // repeated until ctx ends. When it does, Apply returns at once, though a request
 // that carries op may be under way and land later.
 func (s *Accounts) Apply(ctx context.Context, op quota.Operation) (quota.Result, error) {

@@ -5,6 +5,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"sync"
+	"time"
 )
 
 // maxBatch bounds the accounts of one transaction. More would hardly be faster, and
@@ -13,14 +14,48 @@ import (
 const maxBatch = 64
 
 // A line is where attempts wait while others are under way. The first that comes
-// to an idle line is sent at once; those that come meanwhile travel together.
+// to an idle line is sent at once; those that come meanwhile travel together. Where etcd
+// is far away, several batches are under way at once, one begun some time after another.
 type line struct {
-	mu      sync.Mutex
-	waiting []*attempt // in the order in which they came, losers of the last round first
-	busy    bool       // a goroutine is at work
-	aboard  int        // callers of the batch at hand that still wait
-	stop    func()     // ends the requests of the batch at hand
-	short   int        // accounts fewer than maxBatch in a batch, while etcd is overloaded
+	mu       sync.Mutex
+	waiting  []*attempt // in the order in which they came, losers of the last round first
+	workers  int        // goroutines at work, each on one batch
+	youngest *trip      // what comes now waits for it; nil: another one may begin
+	short    int        // accounts fewer than maxBatch in a batch, while etcd is overloaded
+}
+
+// A trip is one batch under way.
+type trip struct {
+	batch  []*attempt
+	aboard int    // callers that still wait; guarded by the line's lock
+	stop   func() // ends its requests
+}
+
+// A pace says how many batches of one line are under way at once, and how long after one
+// the next begins.
+type pace struct {
+	trips   int
+	spacing time.Duration
+}
+
+const (
+	// nearEtcd is the round trip below which one batch at a time is best: what a
+	// batch has read is old when another one has written meanwhile.
+	nearEtcd = 20 * time.Millisecond
+	maxTrips = 12
+)
+
+// pace returns how the batches of a line follow each other: a batch takes two round trips,
+// and where those are long an attempt that has just missed one must not wait for its end.
+// The round trip is the least that was measured of late, so that an etcd that is slow for
+// having too much to do is not taken for a distant one.
+func (s *Accounts) pace() pace {
+	far := s.roundTrip()
+	if far < nearEtcd {
+		return pace{trips: 1}
+	}
+	trips := min(2+int(far/nearEtcd), maxTrips)
+	return pace{trips: trips, spacing: 2 * far / time.Duration(trips)}
 }
 
 // join hands a to the goroutine at work, starts one if there is none, and waits.
@@ -30,7 +65,7 @@ func (s *Accounts) join(ctx context.Context, a *attempt) (left bool) {
 		return true
 	}
 	a.line = s.lineOf(a.key)
-	if a.line.add(a) {
+	if a.line.add(a, s.pace().trips) {
 		go s.work(a.line) //nolint:contextcheck // what it sends is not this caller's alone
 	}
 	select {
@@ -60,20 +95,27 @@ func (s *Accounts) lineOf(key string) *line {
 }
 
 // work does rounds until nobody waits in l. A round goes on while one caller of it waits,
-// and its requests have their own time.
+// and its requests have their own time. Some time after a batch has begun another
+// goroutine may begin the next one.
 func (s *Accounts) work(l *line) {
 	for {
 		ctx, stop := context.WithCancel(context.Background())
-		batch := l.take(stop)
-		if len(batch) > 0 {
-			s.round(ctx, batch)
-		}
-		stop()
-		if len(batch) == 0 {
+		t := l.take(stop)
+		if t == nil {
+			stop()
 			return
 		}
-		l.putBack(batch, where(batch, (*attempt).open))
-		for _, a := range batch {
+		p := s.pace()
+		next := time.AfterFunc(p.spacing, func() {
+			if p.trips > 1 && l.depart(t, p.trips) {
+				s.work(l)
+			}
+		})
+		s.round(ctx, t.batch)
+		stop()
+		next.Stop()
+		l.putBack(t, where(t.batch, (*attempt).open))
+		for _, a := range t.batch {
 			if !a.open() {
 				a.answered <- struct{}{} // from here on a is its caller's
 			}
@@ -81,14 +123,33 @@ func (s *Accounts) work(l *line) {
 	}
 }
 
-// add puts a at the end and tells whether nobody is at work.
-func (l *line) add(a *attempt) (idle bool) {
+// add puts a at the end and reports whether the caller is to start a goroutine: none is
+// at work, or fewer than trips and none of them has just begun.
+func (l *line) add(a *attempt, trips int) (start bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting = append(l.waiting, a)
-	idle = !l.busy
-	l.busy = true
-	return idle
+	start = l.workers == 0 || l.youngest == nil && l.workers < trips
+	if start {
+		l.workers++
+	}
+	return start
+}
+
+// depart notes that t has begun some time ago, and reports whether the caller is to go to
+// work on the next batch.
+func (l *line) depart(t *trip, trips int) (start bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.youngest != t {
+		return false
+	}
+	l.youngest = nil
+	start = len(l.waiting) > 0 && l.workers < trips
+	if start {
+		l.workers++
+	}
+	return start
 }
 
 // leave notes that a's caller does not wait any more. What nobody waits for is stopped.
@@ -96,21 +157,22 @@ func (l *line) leave(a *attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.left.Store(true)
-	if !a.aboard {
+	if a.trip == nil {
 		return
 	}
-	if l.aboard--; l.aboard == 0 {
-		l.stop()
+	if a.trip.aboard--; a.trip.aboard == 0 {
+		a.trip.stop()
 	}
 }
 
-// take returns those that travel next, no account twice. None: the line is idle. stop
-// is called when all their callers have left.
-func (l *line) take(stop func()) []*attempt {
+// take returns those that travel next, no account twice; nil if nobody waits: then the
+// caller's work ends. stop is called when all their callers have left.
+func (l *line) take(stop func()) *trip {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	width := maxBatch - l.short
 	var batch []*attempt
+	t := &trip{stop: stop}
 	keys := make(map[string]bool, min(width, len(l.waiting)))
 	rest := l.waiting[:0]
 	for i, a := range l.waiting {
@@ -121,23 +183,30 @@ func (l *line) take(stop func()) []*attempt {
 		case keys[a.key]:
 			rest = append(rest, a)
 		default:
-			keys[a.key], a.aboard = true, true
+			keys[a.key], a.trip = true, t
 			batch = append(batch, a)
 		}
 	}
 	clear(l.waiting[len(rest):])
 	l.waiting = rest
-	l.busy, l.aboard, l.stop = len(batch) > 0, len(batch), stop
-	return batch
+	if len(batch) == 0 {
+		l.workers--
+		return nil
+	}
+	t.batch, t.aboard, l.youngest = batch, len(batch), t
+	return t
 }
 
-// putBack ends a batch. Those that lost go to the front, so that what they have read
+// putBack ends a trip. Those that lost go to the front, so that what they have read
 // is not old when they travel.
-func (l *line) putBack(batch, losers []*attempt) {
+func (l *line) putBack(t *trip, losers []*attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, a := range batch {
-		a.aboard = false
+	for _, a := range t.batch {
+		a.trip = nil
+	}
+	if l.youngest == t {
+		l.youngest = nil
 	}
 	l.waiting = slices.Insert(l.waiting, 0, losers...)
 }

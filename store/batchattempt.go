@@ -31,14 +31,18 @@ type attempt struct {
 
 	answered chan struct{} // takes one value when done or err is set
 	left     atomic.Bool   // the caller does not wait any more
-	aboard   bool          // it is in the batch at hand; guarded by the line's lock
+	trip     *trip         // that it is on; nil: none; guarded by the line's lock
 }
 
 func newAttempt(s *Accounts, op quota.Operation) *attempt {
-	return &attempt{
+	a := &attempt{
 		store: s, line: &s.lines[0], op: op, key: AccountKey(op.Key),
 		here: map[string]bool{op.Holder: true}, answered: make(chan struct{}, 1),
 	}
+	if op.Seq > 0 {
+		a.seen = s.asked.take(a.key)
+	}
+	return a
 }
 
 // A version is an account as it was read.
@@ -100,6 +104,9 @@ func (a *attempt) prepare() {
 	a.result = result
 	if replay && a.seen.current {
 		a.done = true
+		if a.op.Seq == 0 {
+			a.store.asked.keep(a.key, *a.seen)
+		}
 		return
 	}
 	a.t = newTransaction(a.key, a.seen.revision)

@@ -37,9 +37,9 @@ func (s *Accounts) read(ctx context.Context, as []*attempt) {
 	}
 }
 
-// fetch does gets, at most 128, in one request of 120 ms.
+// fetch does gets, at most 128, in one request.
 func (s *Accounts) fetch(ctx context.Context, gets []clientv3.Op) ([][]*mvccpb.KeyValue, error) {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patienceFor(s.roundTrip()))
 	defer cancel()
 	s.counters.reads.Add(1)
 	if len(gets) == 1 {

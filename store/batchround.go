@@ -88,10 +88,10 @@ func (s *Accounts) swap(ctx context.Context, as []*attempt) {
 	as[0].line.widen()
 }
 
-// send sends as one request of 120 ms: as a plain transaction if it is one, else as
+// send sends as one request: as a plain transaction if it is one, else as
 // nested ones without an outer condition, so that each wins or loses by itself.
 func (s *Accounts) send(ctx context.Context, as []*attempt) (*clientv3.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patienceFor(s.roundTrip()))
 	defer cancel()
 	if slices.ContainsFunc(as, (*attempt).writes) {
 		s.counters.writes.Add(1)

@@ -74,7 +74,7 @@ type recallRecord struct {
 	At          string `json:"at"`          // by its own clock; for people
 }
 
-// Recall implements [quota.Board]. It tries twice, 120 ms each.
+// Recall implements [quota.Board]. It tries twice, 120 ms each, or two round trips if etcd is farther away.
 func (b *Board) Recall(ctx context.Context, key quota.Key) error {
 	value, err := json.Marshal(recallRecord{Incarnation: b.Incarnation(), At: b.Now().UTC().Format(time.RFC3339Nano)})
 	if err != nil {
@@ -93,7 +93,7 @@ func (b *Board) Recall(ctx context.Context, key quota.Key) error {
 }
 
 func (b *Board) put(ctx context.Context, key, value string) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patienceFor(b.cluster.RoundTrip()))
 	defer cancel()
 	_, err := b.cluster.Do(ctx, clientv3.OpPut(key, value))
 	return err

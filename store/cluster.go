@@ -38,6 +38,7 @@ type endpoint struct {
 	name   string
 	client *clientv3.Client
 
+	trips  roundTrips    // guarded by Cluster.mu
 	silent bool          // its last call was not answered; guarded by Cluster.mu
 	until  time.Time     // it is in quarantine; guarded by Cluster.mu
 	next   chan struct{} // closed when it is silent once more; guarded by Cluster.mu
@@ -117,7 +118,8 @@ func (c *Cluster) Clients() []*clientv3.Client {
 }
 
 // Do implements [Doer]. What only reads is asked of one endpoint after another until
-// one answers, each with an even part of the time that is left but 120 ms at least.
+// one answers, each with an even part of the time that is left, but 120 ms at least, or two round trips to
+// an endpoint that is farther away.
 // What writes is sent once: after an error nobody knows whether it was done.
 func (c *Cluster) Do(ctx context.Context, op clientv3.Op) (r clientv3.OpResponse, err error) {
 	do := func(ctx context.Context, client *clientv3.Client) error {
@@ -155,7 +157,7 @@ func (c *Cluster) once(ctx context.Context, do func(context.Context, *clientv3.C
 	switch code := codeOf(err); {
 	case code == codes.Canceled:
 	case !isSilence(err):
-		c.answered(e)
+		c.answered(e, time.Since(began)) //nolint:forbidigo // as above
 	case code != codes.DeadlineExceeded || time.Since(began) >= leastTry: //nolint:forbidigo // as above
 		c.fault(e, err)
 	}
@@ -165,7 +167,7 @@ func (c *Cluster) once(ctx context.Context, do func(context.Context, *clientv3.C
 // repeat makes a call that does no harm if it is made more than once.
 func (c *Cluster) repeat(ctx context.Context, do func(context.Context, *clientv3.Client) error) error {
 	for left := len(c.endpoints); left > 1; left-- {
-		bounded, cancel := context.WithTimeout(ctx, part(ctx, left))
+		bounded, cancel := context.WithTimeout(ctx, part(ctx, left, patienceFor(c.RoundTrip())))
 		err := c.once(bounded, do)
 		cancel()
 		if ctx.Err() != nil || !isSilence(err) {
@@ -175,13 +177,13 @@ func (c *Cluster) repeat(ctx context.Context, do func(context.Context, *clientv3
 	return c.once(ctx, do)
 }
 
-// part returns how long the first of n endpoints may take.
-func part(ctx context.Context, n int) time.Duration {
+// part returns how long the first of n endpoints may take: least at least.
+func part(ctx context.Context, n int, least time.Duration) time.Duration {
 	end, ok := ctx.Deadline()
 	if !ok {
 		return callTimeout
 	}
-	return max(tryTimeout, time.Until(end)/time.Duration(n)) //nolint:forbidigo // context deadlines are on the real clock
+	return max(least, time.Until(end)/time.Duration(n)) //nolint:forbidigo // context deadlines are on the real clock
 }
 
 // choose returns the preferred endpoint.
@@ -191,10 +193,11 @@ func (c *Cluster) choose() *endpoint {
 	return c.preferred
 }
 
-// answered notes that an endpoint has answered.
-func (c *Cluster) answered(e *endpoint) {
+// answered notes that an endpoint has answered, after took.
+func (c *Cluster) answered(e *endpoint, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	e.trips.add(time.Now(), took) //nolint:forbidigo // decides nothing that is stored
 	if e.silent {
 		c.log.Info().Str("endpoint", e.name).Msg("etcd answers again")
 	}

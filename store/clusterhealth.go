@@ -15,9 +15,10 @@ import (
 type ClusterHealth struct {
 	// Up is false once the last call on every endpoint was not answered.
 	Up          bool
-	Preferred   string   // endpoint that calls go to
-	Quarantined []string // endpoints that are avoided, in the order of the settings
-	Failovers   int64    // how often another endpoint became the preferred one
+	Preferred   string        // endpoint that calls go to
+	Quarantined []string      // endpoints that are avoided, in the order of the settings
+	RoundTrip   time.Duration // see [Cluster.RoundTrip]
+	Failovers   int64         // how often another endpoint became the preferred one
 }
 
 // Health tells how the endpoints are now.
@@ -25,7 +26,7 @@ func (c *Cluster) Health() ClusterHealth {
 	now := time.Now() //nolint:forbidigo // shown, not decided on
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := ClusterHealth{Preferred: c.preferred.name, Failovers: c.failovers}
+	h := ClusterHealth{Preferred: c.preferred.name, Failovers: c.failovers, RoundTrip: c.preferred.trips.shortest(now)}
 	for _, e := range c.endpoints {
 		h.Up = h.Up || !e.silent
 		if now.Before(e.until) {

@@ -14,7 +14,7 @@ var (
 func (s *Accounts) Line() (busy bool, waiting int) {
 	s.lines[0].mu.Lock()
 	defer s.lines[0].mu.Unlock()
-	return s.lines[0].busy, len(s.lines[0].waiting)
+	return s.lines[0].workers > 0, len(s.lines[0].waiting)
 }
 
 // Peers is what OnPeers would be told now.

@@ -61,6 +61,7 @@ type mete struct {
 	board     *store.Board
 	sweeper   *store.Sweeper
 	writes    *store.Writes
+	leases    *leaseWatch
 	gate      *gate
 	members   *store.Members
 	keeper    *quota.Keeper
@@ -193,11 +194,9 @@ func (m *mete) assemble(context.Context, process) error {
 	m.documents = store.NewDocuments(m.etcd)
 	m.documents.Log = m.log
 	m.members = store.NewMembers(m.etcd, m.cfg.Name)
-	m.accounts.Liable = m.members.Liable
-	m.accounts.Alone = func() bool { return m.members.Live() == 1 }
-	accounts := m.tracer.traced(recorded(m.accounts))
+	m.lendAccounts()
 	cfg := quota.KeeperConfig{
-		Store: accounts, Now: time.Now, Journal: m.remembers(),
+		Store: m.leases, Now: time.Now, Journal: m.remembers(),
 		Wait: m.cfg.LeaseWait, UnavailableFor: m.cfg.UnavailableFor, RefusalMemory: m.cfg.RefusalMemory,
 		Gone: func(string) { m.members.Check() },
 	}
@@ -212,7 +211,7 @@ func (m *mete) assemble(context.Context, process) error {
 	m.writes = store.NewWrites(m.etcd)
 	m.writes.Log = m.log
 	m.recovery = quota.NewRecovery(quota.RecoveryConfig{
-		Store: accounts, Now: time.Now,
+		Store: m.leases.Store, Now: time.Now,
 		Settled: func(holders []string) { m.settled = holders },
 	}, m.orphans)
 	m.decider = authz.New(authz.Config{
@@ -250,6 +249,17 @@ func (m *mete) assemble(context.Context, process) error {
 	return nil
 }
 
+// lendAccounts makes what the keeper asks for leases.
+func (m *mete) lendAccounts() {
+	m.accounts.Liable = m.members.Liable
+	m.accounts.Alone = func() bool { return m.members.Live() == 1 }
+	m.accounts.RoundTrip = m.etcd.RoundTrip
+	m.leases = &leaseWatch{
+		Store: m.tracer.traced(recorded(m.accounts)), wait: m.cfg.LeaseWait,
+		roundTrip: m.etcd.RoundTrip, up: m.storeUp, log: m.log,
+	}
+}
+
 // storeUp tells whether etcd answers, by what was last asked of it.
 func (m *mete) storeUp() bool { return m.documents.Stats().Up && m.etcd.Health().Up }
 
@@ -272,6 +282,7 @@ func (m *mete) run(ctx context.Context, _ process) error {
 		m.parts.start(ctx, "recalls", m.board.Run)
 	}
 	m.parts.start(ctx, "sweep", m.sweeper.Run)
+	m.parts.start(ctx, "leases close to lease-wait", m.leases.run)
 	m.parts.start(ctx, "whether etcd takes writes", m.gate.after(m.writes.Run))
 	m.parts.start(ctx, "seals", m.gate.after(m.seals.Run))
 	m.parts.start(ctx, "recovery", m.recover)

@@ -91,8 +91,8 @@ type collector struct {
 	decisions, unavailable, refusals, undecided, evicted, outgone, overshoot, leases, leaseUnits, purses, rejected, notAfter *prometheus.Desc
 	storeUp, writable, revision, tenants, counters, replicas                                                                 *prometheus.Desc
 
-	leased, bound, pending, letOn, dropped, recalls, returned                           *prometheus.Desc
-	storeOps, batched, failovers, quarantined, swept, ended, journalCells, unremembered *prometheus.Desc
+	leased, bound, pending, letOn, dropped, recalls, returned                                      *prometheus.Desc
+	storeOps, batched, roundTrip, failovers, quarantined, swept, ended, journalCells, unremembered *prometheus.Desc
 }
 
 func newCollector(read func() readings) *collector {
@@ -129,6 +129,7 @@ func newCollector(read func() readings) *collector {
 		returned:     desc("recalled_units_total", "Units returned because another replica asked for them."),
 		storeOps:     desc("store_requests_total", "Requests to etcd on behalf of accounts; lost: computed anew, unknown: of unknown outcome.", "kind"),
 		batched:      desc("store_operations_total", "Operations on accounts that the requests carried."),
+		roundTrip:    desc("store_round_trip_seconds", "Shortest round trip to etcd of the last seconds; 0: not known. A first lease takes two."),
 		failovers:    desc("store_failovers_total", "Times that another endpoint of etcd became the preferred one."),
 		quarantined:  desc("store_quarantined_endpoints", "Endpoints of etcd that are avoided because they did not answer."),
 		swept:        desc("reclaimed_units_total", "Units that a sweep took back from replicas that are gone."),
@@ -144,7 +145,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		c.decisions, c.unavailable, c.refusals, c.undecided, c.evicted, c.outgone, c.overshoot, c.leases, c.leaseUnits, c.purses, c.rejected, c.notAfter,
 		c.storeUp, c.writable, c.revision, c.tenants, c.counters, c.replicas,
 		c.leased, c.bound, c.pending, c.letOn, c.dropped, c.recalls, c.returned,
-		c.storeOps, c.batched, c.failovers, c.quarantined, c.swept, c.ended, c.journalCells, c.unremembered,
+		c.storeOps, c.batched, c.roundTrip, c.failovers, c.quarantined, c.swept, c.ended, c.journalCells, c.unremembered,
 	} {
 		ch <- d
 	}
@@ -231,6 +232,7 @@ func (c *collector) collectStore(s sink, r readings) {
 		s.counter(c.storeOps, n, kind)
 	}
 	s.counter(c.batched, r.Accounts.Operations)
+	s.gauge(c.roundTrip, r.Cluster.RoundTrip.Seconds())
 	s.counter(c.failovers, r.Cluster.Failovers)
 	s.gauge(c.quarantined, float64(len(r.Cluster.Quarantined)))
 	s.counter(c.swept, r.Sweep.Units)

@@ -72,7 +72,7 @@ type config struct {
 	// caller chooses the host.
 	UnknownHostStatus int `name:"unknown-host-status" help:"HTTP status of the answer to requests whose host no App is for"`
 
-	LeaseWait      time.Duration `name:"lease-wait" help:"how long a request waits for its first lease"`
+	LeaseWait      time.Duration `name:"lease-wait" help:"how long a request waits for its first lease; two and a half round trips to etcd at least"`
 	UnavailableFor time.Duration `name:"unavailable-for" help:"how long on_unavailable decides without waiting after a failed lease request"`
 	RefusalMemory  time.Duration `name:"refusal-memory" help:"how long nothing left is remembered"`
 	Recalls        bool          `name:"recalls" help:"ask other replicas for units that they have not spent before a request is refused"`

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/rs/zerolog"
@@ -160,7 +161,7 @@ func scraped() []string {
 		`mete_lease_requests_total{result="granted"} 2`,
 		`mete_lease_requests_total{result="failed"} 1`,
 		`mete_config_rejected_documents{kind="Plan"} 1`,
-		"mete_store_up 1", "mete_store_writable 1", "mete_config_revision 12", "mete_cached_tenants 5", "mete_replicas 3",
+		"mete_store_up 1", "mete_store_writable 1", "mete_store_round_trip_seconds 0.002", "mete_config_revision 12", "mete_cached_tenants 5", "mete_replicas 3",
 		"mete_build_info{", "go_goroutines ", "process_start_time_seconds ",
 	}
 }
@@ -183,6 +184,7 @@ func TestMetrics_P29_TheScrapeHoldsWhatAlertsNeed(t *testing.T) {
 			Accounts: store.AccountStats{Writes: 8, Unknown: 1},
 			Recovery: quota.RecoveryStats{Recovered: quota.Recovered{Lost: 5, Dropped: 1}},
 			Rejected: map[string]int{"Plan": 1},
+			Cluster:  store.ClusterHealth{RoundTrip: 2 * time.Millisecond},
 			StoreUp:  true, Writable: true, Revision: 12, Replicas: 3,
 		}
 	}))
