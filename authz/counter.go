@@ -30,6 +30,7 @@ func (d *Decider) CountDescriptors(ctx context.Context, now time.Time, domain st
 		t.moment = moment{now, d.keeper.Instant(now), minute(patience.since, time.Time{})}
 		t.leasing = leasing{impatient: patience.over, waited: now.Sub(patience.since)}
 		if t.run() {
+			t.noteLooks()
 			d.stats.rules.count(&t)
 			break
 		}

@@ -56,6 +56,10 @@ func (t *counting) examine() {
 				continue
 			}
 			it.units = h.taken + t.asks[i].Hits
+			if t.bills(i) {
+				it.over = t.lacks(it, h) // it is charged all the same, and waits for no lease
+				continue
+			}
 			it.over = !t.fits(it, h, t.asks[i].Hits)
 			h.taken = min(it.units, plan.MaxAmount)
 		}
@@ -103,20 +107,29 @@ func (t *counting) fits(it *countItem, h *heldCounter, n int64) bool {
 func (t *counting) review() {
 	for i := range t.scratch.items {
 		it := &t.scratch.items[i]
-		if it.held < 0 || t.asks[i].Refund || t.asks[i].Hits == 0 {
+		if it.held < 0 || t.asks[i].Refund || t.asks[i].Hits == 0 || t.bills(i) {
 			continue
 		}
 		s := t.scratch.held[it.held].slot
 		if s.limit.Kind == plan.Rate {
 			continue
 		}
-		if purse := s.at(t.minute); purse != nil {
-			it.over = it.over || purse.Lacks(t.at, it.units)
-		} else {
-			it.over = it.units > s.terms.Ceiling
-		}
+		it.over = it.over || t.lacks(it, &t.scratch.held[it.held])
 	}
 	t.judge()
+}
+
+// lacks reports whether a counter has less than a descriptor asks for, as far as is known
+// here: no lease is asked for.
+func (t *counting) lacks(it *countItem, h *heldCounter) bool {
+	s := h.slot
+	if s.limit.Kind == plan.Rate {
+		return !s.bucket.Has(t.at.Mono, it.units)
+	}
+	if purse := s.at(t.minute); purse != nil {
+		return purse.Lacks(t.at, it.units)
+	}
+	return it.units > s.terms.Ceiling
 }
 
 // judge tells by what was examined so far whether the request is refused, or denied for
@@ -174,7 +187,7 @@ func (t *counting) settle() {
 			continue
 		}
 		if it.held < 0 {
-			if t.uncounted(i) && !t.refused && !t.onlyLook {
+			if t.uncounted(i) && (t.bills(i) || !t.refused && !t.onlyLook) {
 				t.d.stats.uncounted.Add(t.asks[i].Hits)
 			}
 			continue
@@ -183,7 +196,11 @@ func (t *counting) settle() {
 		refuses := it.over && !t.shadows(i) && (!t.quotaMode(i) || !t.lenient)
 		item.Over, item.Shadowed = refuses, it.over && t.shadows(i)
 		took := charged && !t.asks[i].Refund && (!it.over || t.Domain.Settings.ChargeRefused)
-		if took {
+		switch {
+		case t.bills(i):
+			took = true
+			t.bill(it, h, t.asks[i].Hits)
+		case took:
 			t.charge(it, h, t.asks[i].Hits)
 		}
 		t.describe(i, h, took)
@@ -211,6 +228,18 @@ func (t *counting) charge(it *countItem, h *heldCounter, n int64) {
 			purse.LetOn(uncovered)
 		}
 	}
+}
+
+// bill charges what was used already, in full: what is not there is a debt of a bucket,
+// and use past the amount of a quota. Like a refund it stays, whatever becomes of the
+// answer.
+func (t *counting) bill(it *countItem, h *heldCounter, n int64) {
+	if s := h.slot; s.limit.Kind == plan.Rate {
+		t.d.stats.forgiven.Add(s.bucket.Owe(t.at.Mono, n))
+		return
+	}
+	purse := t.purse(it)
+	purse.Overdraw(purse.Charge(t.at, n))
 }
 
 // describe notes how a descriptor's limit is.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 )
 
 // P1, C126: shadow rules refuse nothing and leave their siblings alone.
@@ -100,6 +101,67 @@ func TestCount_C156_WhatCannotBeRead(t *testing.T) {
 		k.wantCount("rate_limited OVER:0 OVER", "a=1 ?", "none=1 ?")
 		k.put(edge("shadow_mode: true", limited("a", "minute", 3)))
 		k.wantCount("allowed shadow", "none=1 ?")
+	})
+}
+
+// C153: once a look has matched a rule its charges are bills: they count in full, beyond the
+// limit too, whatever refuses. Weighted requests to other rules stay free when refused.
+func TestCount_C153_ChargesOfARuleThatIsLookedAt(t *testing.T) {
+	docs := edge("", limited("org", "hour", 20), limited("min", "minute", 20), limited("plain", "hour", 20))
+	inBubble(t, docs, func(t *testing.T, k *desk) {
+		k.wantCount("allowed OK:11", "org=a x9") // not yet: a weighted request
+		k.wantCount("allowed OK:11", "org=a x0")
+		k.wantCount("allowed OK:2", "org=a x9")
+		k.wantCount("allowed OK:2", "org=a x0")
+		k.wantCount("quota_exceeded OVER:0", "org=a x9") // charged all the same: 27 of 20
+		k.wantCount("quota_exceeded OVER:0", "org=a x0")
+		k.wantCount("request_too_large OVER:0", "org=b x400")
+		k.wantCount("quota_exceeded OVER:0", "org=b x0")
+		k.wantCount("request_too_large OVER:20", "plain=a x21")
+		k.wantCount("allowed OK:0", "plain=a x20")
+
+		k.wantCount("allowed OK:20", "min=a x0")
+		k.wantCount("request_too_large OVER:0", "min=a x50")
+		c := k.count("min=a x0")
+		if !c.Refused() || c.RetryAfter != 93*time.Second {
+			t.Errorf("refused %t, retry after %s, want 1m33s for 30 owed and 1 asked for", c.Refused(), c.RetryAfter)
+		}
+		time.Sleep(c.RetryAfter)
+		k.wantCount("allowed OK:1", "min=a x0")
+		// A bill beside a descriptor that refuses is charged once.
+		k.wantCount("quota_exceeded OVER:0 OVER:0", "plain=a", "min=a x11")
+		if c := k.count("min=a x0"); c.RetryAfter != 33*time.Second {
+			t.Errorf("retry after %s, want 33s for 10 owed and 1 asked for", c.RetryAfter)
+		}
+	})
+}
+
+// C153: 10,000 a day in calls of 4,000, looked at before and told after: the third is the
+// last one.
+func TestCount_C153_ABudgetEnds(t *testing.T) {
+	inBubble(t, edge("", limited("org", "day", 10_000)), func(t *testing.T, k *desk) {
+		served := 0
+		for range 200 {
+			if !k.count("org=a x0").Refused() {
+				served++
+				k.count("org=a x4000")
+			}
+		}
+		if served != 3 {
+			t.Errorf("%d of 200 served, want 3", served)
+		}
+	})
+}
+
+// C153: what another replica has seen holds here, from the documents on; Envoy's own limits
+// and refunds are not concerned.
+func TestCount_C153_KnownFromElsewhere(t *testing.T) {
+	inBubble(t, edge("", limited("org", "hour", 20)), func(_ *testing.T, k *desk) {
+		k.catalog.SetSettledLater("edge / org")
+		k.put(edge("", limited("org", "hour", 20), limited("other", "hour", 1)))
+		k.wantCount("request_too_large OVER:0", "org=a x25")
+		k.wantCount("allowed OK:5", "org=a -10")
+		k.wantCount("request_too_large OVER:5", "org=a x6 of 5/minute")
 	})
 }
 

@@ -32,6 +32,10 @@ type Config struct {
 	// Used is told what quotas are charged and given back, in the order in which it
 	// happens to each request. Its argument ends with the call. May be nil.
 	Used func(*Use)
+	// Looked is told the path of each rule of a rate limit domain that a descriptor with
+	// 0 hits has matched, the first time that this process sees one: charges of the rule
+	// are bills from then on, at all replicas. It must not block. May be nil.
+	Looked func(path string)
 	// Room returns where a page of numbers is remembered beyond the end of this process,
 	// with none settled; nil: there is no room now. It does no I/O. Nil: nothing is.
 	Room func(PageName) *Page
@@ -52,6 +56,8 @@ type Decider struct {
 	stats    *stats
 	process  uint64
 	told     func(*Use)
+	looked   func(path string)
+	later    laterRules
 
 	seals        atomic.Pointer[seals]
 	numbers      numbers
@@ -77,7 +83,7 @@ func New(cfg Config) *Decider {
 	d := &Decider{
 		keeper: cfg.Keeper, now: cfg.Now, waited: cfg.Waited,
 		active: newActive(cfg.Keeper, cfg.MaxTenants), counters: newActive(cfg.Keeper, cfg.MaxCounters), stats: newStats(cfg.MaxRuleSeries),
-		process: cfg.Process, told: cfg.Used,
+		process: cfg.Process, looked: cfg.Looked, told: cfg.Used,
 	}
 	d.numbers.process, d.numbers.room, d.heirs.room = cfg.Process, cfg.Room, cfg.Room
 	d.heirs.restoreAll(cfg.Before)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -145,6 +146,21 @@ func (c *Catalog) SetCascades(cascades bool) bool {
 	changed := c.now.cascades != cascades
 	c.now.cascades = cascades
 	return changed
+}
+
+// SetSettledLater says that what a rule of a rate limit domain is charged tells of use
+// that happened: a look at it was seen, which a charge follows once the request has ended.
+// path is the rule's; a rule that is none, or is gone, does no harm.
+func (c *Catalog) SetSettledLater(path string) {
+	if c.now.settledLater[path] {
+		return
+	}
+	all := maps.Clone(c.now.settledLater)
+	if all == nil {
+		all = map[string]bool{}
+	}
+	all[path] = true
+	c.now.settledLater = all
 }
 
 // SetVoid raises the quota version of a tenant, and of those below it, to at

@@ -23,6 +23,12 @@ type Domain struct {
 	Version int64
 }
 
+// SettledLater reports whether charges of the rule with a path tell of use that happened;
+// see [Catalog.SetSettledLater].
+func (s *Snapshot) SettledLater(path string) bool {
+	return len(s.settledLater) > 0 && s.settledLater[path]
+}
+
 // Domain returns what is in force for a rate limit domain, or nil.
 func (s *Snapshot) Domain(name string) *Domain { return s.limited.entries[name] }
 

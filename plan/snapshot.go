@@ -19,9 +19,10 @@ type Snapshot struct {
 	voids       sharded[string, int64]
 
 	hosts, domains map[string]*App
-	others         *App           // of the hosts that no app lists; nil: none
-	limited        small[*Domain] // by domain
-	cascades       bool           // of limits that do not say it
+	others         *App            // of the hosts that no app lists; nil: none
+	limited        small[*Domain]  // by domain
+	cascades       bool            // of limits that do not say it
+	settledLater   map[string]bool // paths of rules; it is replaced, never changed
 }
 
 // An entry is what is known of one document: the document, or why there never was

@@ -24,6 +24,7 @@ import (
 //	/mete/v1/state/liable/INCARNATION                may still hold units
 //	/mete/v1/state/recalls/HH/TENANT/LIMIT/WINDOW    units are wanted back
 //	/mete/v1/state/jobs/NAME                         whose turn it is, and where
+//	/mete/v1/state/later/RULE                        what the rule of a domain is charged are bills
 //	/mete/v1/state/seals/ID                          a key that seals reservations
 const (
 	Prefix = "/mete/v1/"
@@ -55,6 +56,9 @@ const (
 	usedPrefix  = statePrefix + "used/"
 	// versionsPrefix precedes a tenant.
 	versionsPrefix = statePrefix + "versions/"
+	// LaterPrefix precedes the path of a rule of a rate limit domain whose charges tell of
+	// use that happened. The value is empty.
+	LaterPrefix = statePrefix + "later/"
 	// stateEnd is the first key after all of state: '0' follows '/'.
 	stateEnd = Prefix + "state0"
 	// prefixEnd is the first key after all keys.

@@ -109,6 +109,7 @@ func documentSpans() []span {
 		{Prefix, statePrefix},
 		{stateEnd, prefixEnd},
 		{versionsPrefix, versionsPrefix[:len(versionsPrefix)-1] + "0"},
+		prefixSpan(LaterPrefix),
 	}
 }
 
@@ -170,6 +171,11 @@ func (s *shelf) change(c change) {
 	}
 	escaped, isVersion := strings.CutPrefix(c.key, versionsPrefix)
 	tenant, canonical := unescape(escaped)
+	if path, ok := ruleOf(c.key); ok {
+		s.catalog.SetSettledLater(path)
+		s.relevant = true
+		return
+	}
 	switch {
 	case c.key == EpochKey:
 		s.epoch = string(c.value())

@@ -48,6 +48,7 @@ type mete struct {
 	tokens   *tokenFile  // of the admin API; nil: none is asked for
 	etcdPair *clientPair // nil: no client certificate
 	etcd     *store.Cluster
+	looked   chan string // paths of rules for tellLooked
 
 	journal  *journal.Journal // nil: none
 	pages    *journal.Pages   // nil: none
@@ -214,10 +215,12 @@ func (m *mete) assemble(context.Context, process) error {
 		Store: m.leases.Store, Now: time.Now,
 		Settled: func(holders []string) { m.settled = holders },
 	}, m.orphans)
+	m.looked = make(chan string, mostLooked)
 	m.decider = authz.New(authz.Config{
 		Keeper: m.keeper, Now: time.Now, MaxTenants: m.cfg.MaxTenants, MaxCounters: m.cfg.MaxCounters, MaxRuleSeries: m.cfg.MaxRatelimitSeries,
 		Waited:  func(d time.Duration) { m.metrics.lease.Observe(d.Seconds()) },
 		Process: m.process, Used: m.tellsUse(), Room: m.roomForPages(), Before: pagesOf(m.before),
+		Looked: m.noteLooked,
 	})
 	m.decider.SetShadowMode(m.cfg.ShadowMode)
 	m.assembleSettlement()
@@ -283,6 +286,7 @@ func (m *mete) run(ctx context.Context, _ process) error {
 	}
 	m.parts.start(ctx, "sweep", m.sweeper.Run)
 	m.parts.start(ctx, "leases close to lease-wait", m.leases.run)
+	m.parts.start(ctx, "rules settled later", m.tellLooked)
 	m.parts.start(ctx, "whether etcd takes writes", m.gate.after(m.writes.Run))
 	m.parts.start(ctx, "seals", m.gate.after(m.seals.Run))
 	m.parts.start(ctx, "recovery", m.recover)

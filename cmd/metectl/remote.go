@@ -185,6 +185,9 @@ func readStatus(ctx context.Context, client *clientv3.Client) (statusReport, err
 		v.Needs = needsNewer(v, r.Store.minimum)
 		r.Replicas = append(r.Replicas, v)
 	}
+	if r.Later, err = store.SettledLater(ctx, client); err != nil {
+		return r, err
+	}
 	var more bool
 	if r.Ignored, more, err = store.StrayKeys(ctx, client); err != nil {
 		return r, err

@@ -23,6 +23,8 @@ type statusReport struct {
 	Rejected []rejectedView `json:"rejected"`
 	// Ignored are keys under /mete/v1/ that are no documents, 100 at most.
 	Ignored []string `json:"ignored_keys,omitempty"`
+	// Later are rules of rate limit domains whose charges tell of use that happened.
+	Later []string `json:"settled_later,omitempty"`
 	// Begin are the limits that begin to bind once the upgrade is finalized.
 	Begin []bindingView `json:"begins_to_bind,omitempty"`
 }
@@ -152,7 +154,10 @@ func (c *cli) printStatus(r statusReport) error {
 	if err := printBindings(c.stdout, r.Begin); err != nil {
 		return err
 	}
-	if err := r.printIgnored(c.stdout, width); err != nil {
+	if err := printKeys(c.stdout, width, "IGNORED: NO DOCUMENT HAS SUCH A KEY", r.Ignored); err != nil {
+		return err
+	}
+	if err := printKeys(c.stdout, width, "SETTLED LATER: WHAT THESE RULES ARE CHARGED COUNTS IN FULL", r.Later); err != nil {
 		return err
 	}
 	if len(r.Rejected) == 0 {
@@ -172,13 +177,13 @@ func (c *cli) printStatus(r statusReport) error {
 	return t.write(c.stdout, width)
 }
 
-// printIgnored lists the keys that replicas pass over.
-func (r *statusReport) printIgnored(w io.Writer, width int) error {
-	if len(r.Ignored) == 0 {
+// printKeys adds a list to a status, if there is anything in it.
+func printKeys(w io.Writer, width int, title string, keys []string) error {
+	if len(keys) == 0 {
 		return nil
 	}
-	t := newTable("IGNORED: NO DOCUMENT HAS SUCH A KEY")
-	for _, key := range r.Ignored {
+	t := newTable(title)
+	for _, key := range keys {
 		t.add(key)
 	}
 	t.gap = true

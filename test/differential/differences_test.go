@@ -26,6 +26,7 @@ func differences() []difference {
 		{"a refused request", "C030", refusedIsFree},
 		{"several descriptors", "C030", allOrNothing},
 		{"0 hits", "P13_C046", looks},
+		{"hits of a rule that 0 hits have matched before", "C153", billed},
 		{"what a refused client reads", "P13_C44", refusedReads},
 		{"refunds (`is_negative_hits`)", "P13", refunds},
 		{"limits from Envoy (`limit`)", "P14_S31_C051", overrides},

@@ -172,6 +172,23 @@ func looks(t *testing.T) {
 	}
 }
 
+// A look, then the number: a budget that is charged when requests have ended. There what is
+// over is counted without end as well; here it is a debt of a minute, too.
+func billed(t *testing.T) {
+	for _, u := range []unit{minute, hour} {
+		s := newSides(t, "", &rule{key: "org", limit: per(20, u)})
+		s.mete(one("org", "a").hitting(9), "11")
+		s.mete(one("org", "a").hitting(0), "11")
+		s.mete(one("org", "a").hitting(9), "2")
+		s.mete(one("org", "a").hitting(0), "2")
+		s.mete(one("org", "a").hitting(9), "over 0") // 27 of 20
+		s.mete(one("org", "a").hitting(0), "over 0")
+		s.mete(one("org", "b").hitting(400), "over 0")
+		s.mete(one("org", "b").hitting(0), "over 0")
+		s.mete(one("org", "c").hitting(0), "20")
+	}
+}
+
 // There negative hits are hits. Here they give back, at most what was used; a domain may ignore them.
 func refunds(t *testing.T) {
 	for _, u := range []unit{minute, hour} {

@@ -27,12 +27,13 @@ func TestHeaders_C131_RulesBesideExtAuthz(t *testing.T) {
 	a := newApp(t, w, "hourly: {kind: rate, amount: 9, window: 1h}")
 	put := func(amount, settings string) {
 		t.Helper()
-		document := "domain: beside\n" + settings + "descriptors:\n  - {key: all, rate_limit: {name: rules, unit: year, requests_per_unit: " + amount + "}}\n"
+		document := "domain: beside\n" + settings + "descriptors:\n  - {key: all, rate_limit: {name: rules, unit: year, requests_per_unit: " + amount + "}}\n" +
+			"  - {key: looked_at, rate_limit: {name: rules, unit: year, requests_per_unit: " + amount + "}}\n"
 		if _, err := w.etcd.Put(t.Context(), "/mete/v1/ratelimits/beside", document); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the rules are in force", func() bool {
-			l := (&gateway{world: w}).ask(t, look("beside", "all", "x")).GetStatuses()[0].GetCurrentLimit()
+			l := (&gateway{world: w}).ask(t, look("beside", "looked_at", "x")).GetStatuses()[0].GetCurrentLimit()
 			return l.GetName() == "rules" && strconv.Itoa(int(l.GetRequestsPerUnit())) == amount
 		})
 	}
