@@ -69,7 +69,7 @@ func (d *Decider) rule(snap *plan.Snapshot, app *plan.App, req *Request) *plan.R
 		name, _ = req.Extension(routeExtension)
 	}
 	if name != "" {
-		if rule := snap.RouteByName(app.Name, name); rule != nil {
+		if rule := snap.RouteNamed(app.Name, name, req.Host, req.Method, req.Path); rule != nil {
 			return rule
 		}
 		if req.noted&notedRoute == 0 {

@@ -46,7 +46,7 @@ func (d *Decider) Measure(r *Reservation, e *Ending, m *Measured) {
 	}
 	m.Replayed = replayed(&app.Count, e.Response)
 	m.Free = !billable(&app.Count, e, m.Replayed)
-	rule := snap.RouteByName(r.App, r.Route)
+	rule := snap.RouteToSettle(r.App, r.Route)
 	for i := range r.Charges {
 		m.Used = append(m.Used, d.used(rule, r, &r.Charges[i], e, m.Free))
 	}
@@ -218,5 +218,5 @@ func (d *Decider) ruleOf(r *Reservation) *plan.Rule {
 	if snap == nil {
 		return nil
 	}
-	return snap.RouteByName(r.App, r.Route)
+	return snap.RouteToSettle(r.App, r.Route)
 }

@@ -115,6 +115,9 @@ func (d *Decider) reserve(now time.Time, r *Reservation, dec *Decision, more []D
 	}
 	r.Decision, r.Replica, r.Number, r.Hits = dec.ID, d.process, dec.number, dec.hits
 	r.App, r.Class, r.Route, r.Principal, r.Attribution = dec.App.Name, dec.Class, dec.Route, dec.Principal, dec.attribution
+	if dec.rule != nil {
+		r.Route = dec.rule.Settlement()
+	}
 	r.Replay = dec.replayKey
 	r.add(dec)
 	for i := range more {

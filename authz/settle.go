@@ -35,7 +35,7 @@ func (d *Decider) settle(now time.Time, r *Reservation, m *Measured) Settled {
 		return result
 	}
 	if r.Replay != ([16]byte{}) && (m.Replayed || !m.Free) {
-		d.replays.add(r.App, r.Route, r.Replay, m.Replayed, now)
+		d.replays.add(r.App, plan.RouteName(r.Route), r.Replay, m.Replayed, now)
 	}
 	var reserved, used int64
 	if o != nil {

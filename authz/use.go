@@ -1,6 +1,10 @@
 package authz
 
-import "time"
+import (
+	"time"
+
+	"github.com/meteproject/mete/plan"
+)
 
 // A Use is one change of what a quota counts: the sum of all is what the accounts say.
 type Use struct {
@@ -53,6 +57,6 @@ func (d *Decider) tellCorrection(r *Reservation, c *Charged, units int64) {
 	}
 	d.told(&Use{
 		At: r.Decision.Time(), App: r.App, Tenant: c.Node, Limit: c.Limit, Unit: c.Unit, Window: c.Window,
-		Class: r.Class, Principal: r.Principal, Route: r.Route, Attribution: r.Attribution, Units: units,
+		Class: r.Class, Principal: r.Principal, Route: plan.RouteName(r.Route), Attribution: r.Attribution, Units: units,
 	})
 }

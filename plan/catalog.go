@@ -91,7 +91,7 @@ func (c *Catalog) PutBroken(kind Kind, name string, revision int64, why string, 
 	broken := entry{revision: revision, broken: why}
 	switch kind {
 	case KindApp:
-		c.now.apps.edit(c.age)[name] = &appEntry{entry: broken, routes: newRouteTable(nil), standIn: gistOf(kind, text).standIn(name, why)}
+		c.now.apps.edit(c.age)[name] = &appEntry{entry: broken, routes: newRouteTable(Paths{}, nil), standIn: gistOf(kind, text).standIn(name, why)}
 		c.compileApps()
 	case KindPlan:
 		c.now.plans.edit(c.age)[name] = &planEntry{entry: broken}
@@ -258,7 +258,11 @@ func (c *Catalog) compileRoutes(app string) {
 		return
 	}
 	e := *old
-	e.routes = newRouteTable(c.routesOf(app, nil))
+	var paths Paths
+	if e.app != nil {
+		paths = e.app.Paths
+	}
+	e.routes = newRouteTable(paths, c.routesOf(app, nil))
 	c.now.apps.edit(c.age)[app] = &e
 }
 

@@ -30,6 +30,9 @@ func (o *object) app() *App {
 		a.Attribution = f.headerIn("request_header", "")
 		f.done()
 	}
+	if n := o.field("paths"); n != nil {
+		a.Paths = o.object(n, o.at("paths")).paths()
+	}
 	a.Defaults = Defaults{OnUnavailable: Allow, Replicas: Full}
 	if n := o.field("defaults"); n != nil {
 		d := o.object(n, o.at("defaults"))

@@ -75,6 +75,7 @@ func newFields() []newField {
 		{level: 5, path: "metadata.name", only: isWiderName},
 		{level: 5, path: "spec.parent", only: isWiderTenant},
 		{level: 5, path: "spec.tenant", only: isWiderTenant},
+		{level: 5, path: "spec.paths"},
 	}
 }
 

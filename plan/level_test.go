@@ -34,6 +34,7 @@ func TestNeeds_S24_TheHighestLevelOfAnyField(t *testing.T) {
 		{"attribution", "spec: {attribution: {request_header: x}}", 3, "spec.attribution"},
 		{"signed headers", "spec: {identity: {signed_headers: {}}}", 3, "spec.identity.signed_headers"},
 		{"still spends", "spec: {identity: {classes: [{name: a}, {name: b, still_spends: [a]}]}}", 3, "spec.identity.classes[1].still_spends"},
+		{"how servers read paths", "spec: {paths: {ignore_case: false}}", 5, "spec.paths"},
 		{"a unit of that name", "spec: {rules: [{units: {max: {reserve: 1}, use: {reserve: 1}}}]}", 1, ""},
 		{"rules that are no list", "spec: {rules: {a: {match: {hosts: [a.org]}}}}", 1, ""},
 		{"a limit of that name", "spec: {limits: {wait: {" + limit + "}, exact_below: {lease: {first: 2}}}}", 1, ""},

@@ -1,22 +1,37 @@
 package plan
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"strings"
 )
 
-// A routeTable finds the rule of a request. It is a tree of path segments, so
-// that finding takes as long as the path, not as there are rules.
+// A routeTable finds the rule of a request. It holds trees of path segments, so that
+// finding takes as long as the path, not as there are rules.
 type routeTable struct {
-	root     routeNode
-	rules    []*Rule
-	named    map[string]*Rule
-	hosted   bool    // some rules are for certain hosts
-	plain    *Rule   // for requests that no rule matches
-	heaviest []*Rule // for paths that cannot be normalised: the first whose hosts match; the last one has none
+	paths Paths
+	// trees are the rules as they are written, and with what some servers do not
+	// compare left out, by folded and cut. Where that changes nothing two are one.
+	trees    [4]*routeNode
+	capitals bool // folded is another tree
+	slashes  bool // cut is another tree
+
+	rules  []*Rule
+	named  map[string]*Rule
+	hosted bool  // some rules are for certain hosts
+	plain  *Rule // for requests that no rule matches
+
+	// For paths that cannot be read: what costs as much as the dearest rules of all
+	// hosts, and the rules of certain hosts that may cost more.
+	dearest *Rule
+	dearer  []*Rule
 }
+
+// What a tree leaves out.
+const (
+	folded = 1 // capitals
+	cut    = 2 // slashes at the end
+)
 
 // A routeNode is reached by one run of segments.
 type routeNode struct {
@@ -44,60 +59,66 @@ type routeRef struct {
 
 // newRouteTable compiles the rules of an app, of all its Routes documents in the
 // order of their names.
-func newRouteTable(all []*Routes) *routeTable {
+func newRouteTable(paths Paths, all []*Routes) *routeTable {
 	t := &routeTable{
-		root:  routeNode{first: math.MaxInt},
+		paths: paths,
 		named: map[string]*Rule{},
 		plain: &Rule{Weight: 1, Meter: true, Check: true},
 	}
 	for _, rs := range all {
 		for i := range rs.Rules {
 			rule := &rs.Rules[i]
-			t.insert(rule, len(t.rules))
 			t.rules = append(t.rules, rule)
+			t.hosted = t.hosted || len(rule.Hosts) > 0
+			s := rule.shape()
+			t.capitals = t.capitals || !slices.Equal(s.segments, s.without(folded).segments)
+			t.slashes = t.slashes || !slices.Equal(s.segments, s.without(cut).segments) || s.more == further
 			if _, ok := t.named[rule.Name]; !ok && rule.Name != "" {
 				t.named[rule.Name] = rule
 			}
 		}
 	}
-	t.heaviest = heaviest(t.rules, t.plain)
+	t.grow()
+	t.price()
 	return t
 }
 
-// heaviest returns the rules that cost the most: those of certain hosts that cost more
-// than any rule of all hosts, the dearest first, and then that one.
-func heaviest(rules []*Rule, plain *Rule) []*Rule {
-	all := []*Rule{plain}
-	for _, r := range rules {
-		if r.Meter && r.Check {
-			all = append(all, r)
+// grow builds the trees.
+func (t *routeTable) grow() {
+	for loose := range t.trees {
+		same := loose
+		if !t.capitals {
+			same &^= folded
 		}
+		if !t.slashes {
+			same &^= cut
+		}
+		if same < loose {
+			t.trees[loose] = t.trees[same]
+			continue
+		}
+		root := &routeNode{first: math.MaxInt}
+		for i, rule := range t.rules {
+			root.insert(rule, rule.shape().without(loose), i)
+		}
+		t.trees[loose] = root
 	}
-	slices.SortStableFunc(all, func(a, b *Rule) int { return costlier(b, a) })
-	end := slices.IndexFunc(all, func(r *Rule) bool { return len(r.Hosts) == 0 })
-	return slices.Clip(all[:end+1])
 }
 
-// costlier compares what rules cost: by requests, then by all units together.
-func costlier(a, b *Rule) int {
-	sum := func(r *Rule) (n uint64) {
-		for _, u := range r.Units {
-			n += uint64(u.Amount)
-		}
-		return n
-	}
-	return cmp.Or(cmp.Compare(a.requests(), b.requests()), cmp.Compare(sum(a), sum(b)))
-}
-
-// requests returns how many requests the rule takes: its weight, or more if it
-// reserves more (A37).
-func (r *Rule) requests() int64 {
-	for i := range r.Units {
-		if r.Units[i].Unit == DefaultUnit {
-			return max(r.Weight, r.Units[i].Amount)
+// price finds out what the dearest rules are.
+func (t *routeTable) price() {
+	everywhere := []*Rule{t.plain}
+	for _, r := range t.rules {
+		if len(r.Hosts) == 0 {
+			everywhere = append(everywhere, r)
 		}
 	}
-	return r.Weight
+	t.dearest = dearest(everywhere, nil)
+	for _, r := range t.rules {
+		if len(r.Hosts) > 0 && !t.dearest.asDear(r) {
+			t.dearer = append(t.dearer, r)
+		}
+	}
 }
 
 // A shape is what a rule matches: segments, and whether more may follow.
@@ -134,9 +155,33 @@ func (r *Rule) shape() shape {
 
 func isPattern(segment string) bool { return strings.HasPrefix(segment, "{") }
 
-func (t *routeTable) insert(rule *Rule, index int) {
-	s := rule.shape()
-	n := &t.root
+// without returns a shape as a tree has it: with escapes of letters resolved, and
+// without what the tree leaves out.
+func (s shape) without(loose int) shape {
+	if last := len(s.segments) - 1; loose&cut != 0 {
+		switch {
+		case s.more == further:
+			s.more = anything
+		case s.more == nothing && last >= 0 && s.segments[last] == "":
+			s.segments = s.segments[:last]
+		}
+	}
+	segments := slices.Clone(s.segments)
+	for i, segment := range segments {
+		if s.patterns && isPattern(segment) {
+			continue
+		}
+		segments[i] = unescape(segment, isLetter)
+		if loose&folded != 0 {
+			segments[i] = strings.ToLower(segments[i])
+		}
+	}
+	s.segments = segments
+	return s
+}
+
+// insert adds a rule of a shape below a root.
+func (n *routeNode) insert(rule *Rule, s shape, index int) {
 	n.first = min(n.first, index)
 	for _, segment := range s.segments {
 		if s.patterns && isPattern(segment) {
@@ -156,7 +201,6 @@ func (t *routeTable) insert(rule *Rule, index int) {
 		}
 		n = next
 	}
-	t.hosted = t.hosted || len(rule.Hosts) > 0
 	switch s.more {
 	case nothing:
 		n.exact.add(rule, index)
@@ -185,32 +229,134 @@ func (r *routeRefs) add(rule *Rule, index int) {
 type asked struct {
 	method string
 	host   []byte // bare, in lower case, its last maxHostKey bytes; nil where no rule asks for it
+	fold   bool   // capitals of the path do not count
 }
 
-// find returns the first rule that matches.
-func (t *routeTable) find(host, method, path string) *Rule {
-	rest, ok := normalize(path)
-	switch {
-	case path == "*": // OPTIONS *
-		rest = ""
-	case !ok:
-		return t.dearest(bareHost(host))
-	}
+// find returns the rule for a request, see [Snapshot.Route]. Named, if not nil, is the
+// rule that the request's route names: then it is the one, unless the path may be read
+// in several ways.
+func (t *routeTable) find(host, method, path string, named *Rule) *Rule {
 	q := asked{method: method}
 	if t.hosted {
 		var room [maxHostKey]byte
 		q.host = lowerHost(room[:0], bareHost(host))
 	}
-	if best := t.root.find(&q, rest, math.MaxInt); best < len(t.rules) {
+	bare, found := inspect(path)
+	one := found == 0 || path == "*" // OPTIONS *
+	switch {
+	case one && named != nil:
+		return named
+	case path == "*":
+		return t.first(&q, "", 0)
+	}
+	var f fits
+	if named != nil {
+		f.add(named)
+	}
+	if one {
+		t.look(&q, bare, &f)
+		return f.dearest(nil)
+	}
+	return t.findAny(&q, host, bare, found, &f)
+}
+
+// findAny is find for a path that may be read in several ways.
+func (t *routeTable) findAny(q *asked, host, path string, found trait, f *fits) *Rule {
+	if found&(unreadable|hostile) != 0 {
+		return t.dearestOf(host, f)
+	}
+	readings := t.paths.readings(path)
+	doubtful := readings.dots || t.paths.doubtful(found)
+	if named := f.n > 0; named && !doubtful {
+		return f.rules[0]
+	}
+	for _, p := range readings.all {
+		t.look(q, p, f)
+	}
+	if readings.over || f.over {
+		return t.dearestOf(host, f)
+	}
+	r := f.dearest(t.plain)
+	if doubtful && r.exempt() {
+		f.add(t.plain)
+		r = f.dearest(nil)
+	}
+	return r
+}
+
+// dearestOf returns the dearest of all rules for a host, and of f.
+func (t *routeTable) dearestOf(host string, f *fits) *Rule {
+	all := append([]*Rule{t.dearest}, f.rules[:f.n]...)
+	for _, r := range t.dearer {
+		if anyHost(r.Hosts, bareHost(host)) {
+			all = append(all, r)
+		}
+	}
+	return dearest(all, nil)
+}
+
+// look adds the rules that one reading of a path fits: the first that matches by each
+// way of comparing that the app's servers may have.
+func (t *routeTable) look(q *asked, path string, f *fits) {
+	folds, cuts := loosely(t.paths.CaseIgnored), loosely(t.paths.TrailingSlashCut)
+	if folds.both && !t.capitals && !hasCapitals(path) {
+		folds.both = false
+	}
+	if cuts.both && !t.slashes && !strings.HasSuffix(path, "/") {
+		cuts.both = false
+	}
+	r := t.first(q, path, folds.first*folded+cuts.first*cut)
+	f.add(r)
+	if !folds.both && !cuts.both || r.Path == path { // a rule that spells the path is the one
+		return
+	}
+	if cuts.both {
+		f.add(t.first(q, path, folds.first*folded+cut))
+	}
+	if folds.both {
+		f.add(t.first(q, path, folded+cuts.first*cut))
+	}
+	if folds.both && cuts.both {
+		f.add(t.first(q, path, folded+cut))
+	}
+}
+
+// ways are the values of one way to leave something out: first, and 1 too if both.
+type ways struct {
+	first int
+	both  bool
+}
+
+func loosely(s Said) ways {
+	switch s {
+	case Unsaid:
+		return ways{both: true}
+	case Yes:
+		return ways{first: 1}
+	case No:
+	}
+	return ways{}
+}
+
+func hasCapitals(s string) bool {
+	for i := range len(s) {
+		if 'A' <= s[i] && s[i] <= 'Z' {
+			return true
+		}
+	}
+	return false
+}
+
+// first returns the first rule that matches a path in one of the trees.
+func (t *routeTable) first(q *asked, path string, loose int) *Rule {
+	if loose&cut != 0 {
+		path = strings.TrimSuffix(path, "/")
+	}
+	q.fold = loose&folded != 0
+	if best := t.trees[loose].find(q, path, math.MaxInt); best < len(t.rules) {
 		return t.rules[best]
 	}
 	return t.plain
-}
-
-// dearest returns the rule that costs the most of those for a bare host.
-func (t *routeTable) dearest(host string) *Rule {
-	i := slices.IndexFunc(t.heaviest, func(r *Rule) bool { return anyHost(r.Hosts, host) })
-	return t.heaviest[i]
 }
 
 // find returns the lowest index below best of a rule for the rest of a path, or
@@ -230,13 +376,31 @@ func (n *routeNode) find(q *asked, rest string, best int) int {
 	} else {
 		rest = ""
 	}
-	if next := n.literal[segment]; next != nil {
+	if next := n.next(segment, q.fold); next != nil {
 		best = next.find(q, rest, best)
 	}
 	if n.any != nil && segment != "" {
 		best = n.any.find(q, rest, best)
 	}
 	return best
+}
+
+// next returns the node of a literal segment, or nil.
+func (n *routeNode) next(segment string, fold bool) *routeNode {
+	if !fold || !hasCapitals(segment) {
+		return n.literal[segment]
+	}
+	var room [64]byte
+	if len(segment) > len(room) {
+		return n.literal[strings.ToLower(segment)]
+	}
+	lower := room[:copy(room[:], segment)]
+	for i, c := range lower {
+		if 'A' <= c && c <= 'Z' {
+			lower[i] = c + 'a' - 'A'
+		}
+	}
+	return n.literal[string(lower)]
 }
 
 // lowest returns the lowest index below best of refs that match, or best.

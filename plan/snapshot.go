@@ -195,10 +195,16 @@ func (s *Snapshot) Credential(key Hash) *Credential {
 }
 
 // Route returns the rule for a request to an app: the first that matches, or one
-// that costs one request if none does. The path is compared as normalize tells,
-// with its query; one that cannot be normalised gets the dearest rule of the host
-// that is metered and checked, so that no spelling makes a request cheaper. It
-// returns nil if there is no such app. It allocates nothing for a path that is normal.
+// that costs one request if none does. It returns nil if there is no such app.
+// It allocates nothing for a path that has one meaning.
+//
+// A path that servers may read in different ways, with its query or without, counts by
+// the dearest: the rule takes of each unit what the dearest of all rules takes that any
+// reading fits, and is checked if any of them is; it may be one made of several. What
+// those ways are the app's [Paths] say, and docs/paths.md. A path with a dot segment, an
+// escaped dot, or, where the app does not say how its servers read it, an escaped slash
+// or ";", is never exempt. One that cannot be read is that of the dearest of all rules
+// for the host.
 //
 // The host is an authority, compared as AppByHost does. A rule for hosts matches no
 // request without one.
@@ -211,7 +217,19 @@ func (s *Snapshot) Route(app, host, method, path string) *Rule {
 	if e == nil || e.app == nil {
 		return nil
 	}
-	return e.routes.find(host, method, path)
+	return e.routes.find(host, method, path, nil)
+}
+
+// RouteNamed returns the rule of a name for a request, whatever it matches, or nil. If
+// several Routes documents of an app have one, it is the first document's by name. A path
+// that is never exempt, see [Snapshot.Route], counts by this rule and the others that it
+// fits; an empty one is that of a request which has none.
+func (s *Snapshot) RouteNamed(app, name, host, method, path string) *Rule {
+	rule := s.RouteByName(app, name)
+	if rule == nil || path == "" {
+		return rule
+	}
+	return s.apps.entries[app].routes.find(host, method, path, rule)
 }
 
 // RouteByName returns the rule of that name, or nil. If several Routes documents
@@ -222,6 +240,16 @@ func (s *Snapshot) RouteByName(app, name string) *Rule {
 		return nil
 	}
 	return e.routes.named[name]
+}
+
+// RouteToSettle returns the rule as it is now by which a request is settled that was
+// charged by the rule which [Rule.Settlement] returned this for; nil if it is gone.
+func (s *Snapshot) RouteToSettle(app, settlement string) *Rule {
+	e := s.apps.entries[app]
+	if e == nil || e.app == nil {
+		return nil
+	}
+	return e.routes.settling(settlement)
 }
 
 // Void returns the revision that has voided the leases of a name, and the tokens of a

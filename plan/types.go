@@ -73,6 +73,7 @@ type App struct {
 	// Attribution is a request header, in lower case, whose value usage is
 	// attributed to besides the tenant, such as a pipeline's id (C59); "": none.
 	Attribution string
+	Paths       Paths
 	Defaults    Defaults
 	Headers     Headers
 	Refusal     Refusal
@@ -428,6 +429,10 @@ type Rule struct {
 	Check  bool  // false: never refused
 	Reason string
 	Units  []Reserve
+
+	// Settles is by what [Snapshot.RouteToSettle] finds a rule that is made of several,
+	// for a path that may be read in several ways; "": by its name.
+	Settles string
 }
 
 // A Reserve is what a route takes of a unit before the request runs, and how it is
