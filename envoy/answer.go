@@ -30,6 +30,7 @@ type answer struct {
 	scopes   []string      // what tells limits of one name apart, one for each; nil: their nodes
 	none     *plan.App     // stands in for the app of decisions that have none
 	leave    leftOut       // headers for the API that there is no room for
+	seen     []authz.Field // headers of the request
 	scratch  []byte
 	scratch2 []byte
 }
@@ -84,7 +85,7 @@ func waits(o authz.Outcome) bool {
 }
 
 func (a *answer) release() {
-	a.d, a.app, a.pk, a.scopes, a.leave = nil, nil, nil, nil, leftOut{}
+	a.d, a.app, a.pk, a.scopes, a.leave, a.seen = nil, nil, nil, nil, leftOut{}, nil
 	a.scratch, a.scratch2 = a.scratch[:0], a.scratch2[:0]
 }
 
@@ -142,6 +143,7 @@ func (a *answer) admitted(b []byte, by Decider) []byte {
 	}
 	b = a.identity(b, true)
 	b = a.identity(b, false)
+	b = a.unforge(b, a.seen)
 	b = a.advertised(b, headerList{num: 6}, false)
 	b = shut(b, ok)
 	return a.metadata(b, metadataOfCheck, by, nil)

@@ -96,6 +96,7 @@ func (s *Server) check(ctx context.Context, c *checkCall) (out any, err error) {
 	buf := s.buffers.Get(0)
 	c.prepare(now, &c.dec, s.pk)
 	if c.dec.Outcome.Admits() {
+		c.seen = c.req.Headers
 		*buf = c.admitted(*buf, s.decider)
 	} else {
 		*buf = s.refuse(ctx, c, *buf)

@@ -174,15 +174,21 @@ func unescapePercent(s string) string {
 	return b.String()
 }
 
-// unescapeSlashes makes separators of escaped slashes and backslashes.
-func unescapeSlashes(s string) string {
+// unescapeSlashes makes separators of escaped slashes, and unescapeBackslashes of escaped
+// backslashes, which few servers do.
+func unescapeSlashes(s string) string { return unescapeTo(s, '/') }
+
+func unescapeBackslashes(s string) string { return unescapeTo(s, '\\') }
+
+// unescapeTo makes separators of the escapes of one byte.
+func unescapeTo(s string, separator byte) string {
 	if !strings.Contains(s, "%") {
 		return s
 	}
 	var b strings.Builder
 	b.Grow(len(s))
 	for i := 0; i < len(s); i++ {
-		if c, ok := escapeAt(s, i); ok && (c == '/' || c == '\\') {
+		if c, ok := escapeAt(s, i); ok && c == separator {
 			b.WriteByte('/')
 			i += 2
 			continue

@@ -15,7 +15,7 @@ const (
 // Paths tells how the servers of an app read what a path may spell in two ways. What is
 // Unsaid they may read in either: the dearer one counts.
 type Paths struct {
-	SlashesUnescaped Said // an escaped slash or backslash separates segments
+	SlashesUnescaped Said // an escaped slash separates segments; a backslash may or may not
 	ParametersCut    Said // what follows ";" in a segment is not compared
 	CaseIgnored      Said
 	TrailingSlashCut Said // a slash at the end is not compared
@@ -46,6 +46,7 @@ func (p *Paths) readings(path string) readings {
 		r.add(unescapePercent(s))
 		if p.SlashesUnescaped != No {
 			r.add(unescapeSlashes(s))
+			r.add(unescapeBackslashes(s))
 		}
 		if p.ParametersCut != No {
 			r.add(cutParameters(s))
