@@ -118,6 +118,34 @@ func (m *model) setRate(r ratelimit.Rate, share bool) (forgiven int64) {
 	return forgiven
 }
 
+// owe takes what was used already of both, and returns how much.
+func (m *model) owe(t *rapid.T, b *ratelimit.Bucket, now int64) int64 {
+	n := rapid.OneOf(rapid.Int64Range(0, 3), rapid.Int64Range(0, max(1, min(maxAmount, 12*m.rate.Amount)))).Draw(t, "used")
+	m.refill(now)
+	m.add(big.NewRat(-n, 1))
+	if got, want := b.Owe(now, n), m.forgive(); got != want {
+		t.Fatalf("owe %d: %d forgiven, want %d", n, got, want)
+	}
+	return n
+}
+
+// change gives both another rate, or another share of one.
+func (m *model) change(t *rapid.T, b *ratelimit.Bucket, now int64) {
+	r, share := anyRate(t), rapid.Bool().Draw(t, "share")
+	m.refill(now)
+	want := int64(0)
+	if r != m.rate {
+		want = m.setRate(r, share)
+	}
+	set := b.SetRate
+	if share {
+		set = b.SetShare
+	}
+	if got := set(now, r); got != want {
+		t.Fatalf("%d forgiven, want %d", got, want)
+	}
+}
+
 // TestExact plays long runs of anything against exact fractions: nothing is lost
 // and nothing is made (C033, C036).
 func TestExact(t *testing.T) {
@@ -164,30 +192,8 @@ func TestExact(t *testing.T) {
 				m.add(big.NewRat(n, 1))
 				b.Give(now, n)
 			},
-			"owe": func(t *rapid.T) {
-				n := rapid.OneOf(rapid.Int64Range(0, 3), rapid.Int64Range(0, max(1, min(maxAmount, 12*m.rate.Amount)))).Draw(t, "used")
-				m.refill(now)
-				m.add(big.NewRat(-n, 1))
-				if got, want := b.Owe(now, n), m.forgive(); got != want {
-					t.Fatalf("owe %d: %d forgiven, want %d", n, got, want)
-				}
-				taken = append(taken, n)
-			},
-			"set rate": func(t *rapid.T) {
-				r, share := anyRate(t), rapid.Bool().Draw(t, "share")
-				m.refill(now)
-				want := int64(0)
-				if r != m.rate {
-					want = m.setRate(r, share)
-				}
-				set := b.SetRate
-				if share {
-					set = b.SetShare
-				}
-				if got := set(now, r); got != want {
-					t.Fatalf("%d forgiven, want %d", got, want)
-				}
-			},
+			"owe":      func(t *rapid.T) { taken = append(taken, m.owe(t, &b, now)) },
+			"set rate": func(t *rapid.T) { m.change(t, &b, now) },
 			"": func(t *rapid.T) {
 				m.refill(now)
 				compare(t, &b, &m, now)
