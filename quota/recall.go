@@ -29,6 +29,7 @@ const maxTold = 100
 type recall struct {
 	until int64 // monotonic time; 0: none is under way
 	send  bool  // the others are still to be asked
+	owed  bool  // they hold units, and were asked too lately to be asked again
 	sent  refusal
 	told  int64 // monotonic time of the last word to the others that nobody waited for; 0: none
 	left  int64 // as last heard
@@ -48,7 +49,7 @@ func (p *Purse) mayRecall(now Instant, op *Operation, res Result) bool {
 	if p.recall.until == 0 {
 		p.recall.until = until
 		p.recall.send = !p.recall.sent.set || now.since(p.recall.sent.at) >= recallEvery
-		if p.recall.send {
+		if p.recall.owed = !p.recall.send; p.recall.send {
 			p.recall.sent = refusal{at: now, set: true}
 		}
 	}
@@ -100,6 +101,7 @@ func (p *Purse) offer(now Instant) {
 // sendRecall asks the other replicas, if p is to.
 func (k *Keeper) sendRecall(ctx context.Context, p *Purse) {
 	p.mu.Lock()
+	p.payRecall(k.now())
 	send := p.recall.send
 	p.recall.send = false
 	p.mu.Unlock()
@@ -124,8 +126,20 @@ func (p *Purse) recalling(now Instant) bool {
 		return true
 	}
 	p.refuse(now, p.recall.left)
+	if p.recall.owed {
+		p.lookAt(p.recall.sent.at.Mono + int64(recallEvery))
+	}
 	p.wake()
 	return false
+}
+
+// payRecall has the others asked for what they hold, where they were asked too lately for
+// the requests that are refused now: else what was lent to them again would be refused for
+// as long as a refusal is remembered.
+func (p *Purse) payRecall(now Instant) {
+	if p.recall.owed && now.since(p.recall.sent.at) >= recallEvery {
+		p.recall.send, p.recall.owed, p.recall.sent = p.refusal.set, false, refusal{at: now, set: true}
+	}
 }
 
 // refuse remembers that no more than left is to be had (A35).

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,10 +46,11 @@ func TestLeaseWatch_A56_A61_WarnsOfLeasesCloseToLeaseWait(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var log strings.Builder
-				slow, far := &slowStore{}, c.far
+				slow, far := &slowStore{}, new(atomic.Int64)
+				far.Store(int64(c.far))
 				w := &leaseWatch{
 					Store: slow, wait: 300 * time.Millisecond, log: zerolog.New(&log),
-					roundTrip: func() time.Duration { return far }, up: func() bool { return !c.down },
+					roundTrip: func() time.Duration { return time.Duration(far.Load()) }, up: func() bool { return !c.down },
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
@@ -64,12 +66,14 @@ func TestLeaseWatch_A56_A61_WarnsOfLeasesCloseToLeaseWait(t *testing.T) {
 					slow.takes = 0
 					time.Sleep(time.Minute - time.Duration(c.slow)*c.takes)
 				}
+				synctest.Wait()
 				said := log.String()
 				if strings.Count(said, warning) != strings.Count(c.want, warning) || strings.Contains(said, again) {
 					t.Errorf("logged %q, want %q once", said, c.want)
 				}
-				far = time.Millisecond
+				far.Store(int64(time.Millisecond))
 				time.Sleep(2 * time.Minute)
+				synctest.Wait()
 				if got := strings.Contains(log.String(), again); got != (c.want != "") {
 					t.Errorf("later: logged %q", log.String())
 				}
