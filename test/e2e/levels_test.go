@@ -23,6 +23,9 @@ func TestOldReplica_S24_S25_NewPlanWaitsForIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if _, err := a.etcd.Delete(t.Context(), store.MinimumKey); err != nil { // the store of a version before levels
+		t.Fatal(err)
+	}
 	old := `{"address": "old.test:9001", "version": "v0.2.0", "feature_level": 1}`
 	if _, err := a.etcd.Put(t.Context(), store.ReplicasPrefix+"old-1", old, clientv3.WithLease(life.ID)); err != nil {
 		t.Fatal(err)
