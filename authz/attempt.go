@@ -171,7 +171,7 @@ func (a *attempt) charge(dec *Decision) {
 				case !a.cost.quotas(): // it has reserved nothing
 					purse.Overdraw(uncovered)
 				default:
-					purse.LetOn(uncovered)
+					a.charged(purse, uncovered)
 				}
 			}
 		}
@@ -190,6 +190,9 @@ func (a *attempt) describe(dec *Decision, refused bool) {
 				continue
 			}
 			state := LimitState{Limit: l, Tenant: s.node.tenant, Plan: s.terms.Plan, Leaf: s.node == a.leaf, Asked: units}
+			if s.node.shared {
+				state.Tenant, state.Shared = dec.Tenant, true
+			}
 			state.Looked = a.cost.dry || l.Kind == plan.Rate && !a.cost.check
 			if l.Kind == plan.Rate {
 				a.describeRate(&state, &s.slots[j].bucket, refused)

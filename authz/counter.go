@@ -82,7 +82,7 @@ func (c *Count) again() {
 type countItem struct {
 	account  string // "": nothing is counted
 	override bool   // by a limit of Envoy's, which knows nothing of the rule's flags
-	held     int    // in the scratch's held; -1: nowhere, for want of an account or of room
+	held     int    // in the scratch's held; -1: nowhere, for want of an account
 	from, to int    // of the counter's name in the scratch's names
 	units    int64  // that the counter must have for it, with those of the descriptors before
 	over     bool   // refused, were it alone
@@ -93,8 +93,7 @@ type countItem struct {
 
 // A heldCounter is a counter that the request holds the lock of.
 type heldCounter struct {
-	key   string // points into the scratch's names
-	item  int    // the first of its descriptors
+	item  int // the first of its descriptors
 	node  *node
 	slot  *slot
 	taken int64 // by the descriptors so far
@@ -241,37 +240,38 @@ func (t *counting) rule(i int) *plan.DescriptorRule {
 	return nil
 }
 
-// gather finds the counters, in the order of their names, in which they are locked.
+// gather finds the counters, in the order of their names, in which they are locked; those
+// that share a slot come last.
 func (t *counting) gather() {
 	s := &t.scratch
 	s.held = s.held[:0]
 	for i := range s.items {
-		if it := &s.items[i]; it.account != "" {
-			s.held = append(s.held, heldCounter{key: t.key(it), item: i})
-		}
-	}
-	if len(s.held) > 1 {
-		slices.SortStableFunc(s.held, func(a, b heldCounter) int { return strings.Compare(a.key, b.key) })
-		s.held = slices.CompactFunc(s.held, func(a, b heldCounter) bool { return a.key == b.key })
-	}
-	room := s.held[:0]
-	for _, h := range s.held {
-		if h.node = t.d.counters.node(h.key, t.at, false); h.node != nil {
-			room = append(room, h)
-		}
-	}
-	s.held = room
-	for i := range s.items {
 		it := &s.items[i]
-		if it.account == "" {
-			it.held = -1
+		if it.held = -1; it.account == "" {
 			continue
 		}
-		at, found := slices.BinarySearchFunc(s.held, t.key(it), func(h heldCounter, key string) int { return strings.Compare(h.key, key) })
-		if it.held = at; !found {
-			it.held = -1
-		}
+		n := t.counterNode(i)
+		s.held = append(s.held, heldCounter{item: i, node: n})
 	}
+	if len(s.held) > 1 {
+		slices.SortStableFunc(s.held, func(a, b heldCounter) int { return a.node.before(b.node) })
+	}
+	held := s.held[:0]
+	for _, h := range s.held {
+		if last := len(held) - 1; last < 0 || held[last].node != h.node {
+			held = append(held, h)
+		}
+		s.items[h.item].held = len(held) - 1
+	}
+	s.held = held
+}
+
+// before compares two counters' nodes by the order in which they are locked.
+func (n *node) before(o *node) int {
+	if n.shared || o.shared {
+		return n.order - o.order // 0 of those that are not shared
+	}
+	return strings.Compare(n.tenant, o.tenant)
 }
 
 // key returns the name of an item's counter, in the memory of the scratch.

@@ -44,7 +44,6 @@ func (t *counting) purse(it *countItem) *quota.Purse {
 // examine looks at every limit without taking anything. Buckets are looked at first, so
 // that no lease is asked for on behalf of a request that a bucket refuses.
 func (t *counting) examine() {
-	t.crowdedOut()
 	for _, kind := range [...]plan.LimitKind{plan.Rate, plan.Quota} {
 		for i := range t.scratch.items {
 			it := &t.scratch.items[i]
@@ -143,7 +142,7 @@ func (t *counting) judge() {
 		switch {
 		case it.unruled:
 			strict.over = strict.over || !t.shadows(i)
-		case it.held < 0 && !t.uncounted(i) || t.asks[i].Refund:
+		case it.held < 0 || t.asks[i].Refund:
 		case t.quotaMode(i):
 			quotas++
 			switch {
@@ -187,9 +186,6 @@ func (t *counting) settle() {
 			continue
 		}
 		if it.held < 0 {
-			if t.uncounted(i) && (t.bills(i) || !t.refused && !t.onlyLook) {
-				t.d.stats.uncounted.Add(t.asks[i].Hits)
-			}
 			continue
 		}
 		h := &t.scratch.held[it.held]
@@ -202,6 +198,9 @@ func (t *counting) settle() {
 			t.bill(it, h, t.asks[i].Hits)
 		case took:
 			t.charge(it, h, t.asks[i].Hits)
+		}
+		if took && h.node.shared {
+			t.d.stats.uncounted.Add(t.asks[i].Hits)
 		}
 		t.describe(i, h, took)
 	}
@@ -225,7 +224,7 @@ func (t *counting) charge(it *countItem, h *heldCounter, n int64) {
 		case it.over || t.refused:
 			purse.Overdraw(uncovered) // refused, and counted all the same
 		default:
-			purse.LetOn(uncovered)
+			t.charged(purse, uncovered)
 		}
 	}
 }
@@ -247,7 +246,7 @@ func (t *counting) describe(i int, h *heldCounter, took bool) {
 	s, item := h.slot, &t.Items[i]
 	state := &item.State
 	*state = LimitState{
-		Limit: s.limit, Tenant: h.node.counter(), Leaf: true,
+		Limit: s.limit, Tenant: h.node.counter(), Leaf: true, Shared: h.node.shared,
 		Asked: max(t.asks[i].Hits, 1), Refused: item.Over, Looked: !took || t.asks[i].Hits == 0,
 	}
 	asked := state.Asked

@@ -9,22 +9,6 @@ import (
 	"github.com/meteproject/mete/ratelimit"
 )
 
-// crowdedOut decides what there is no room to count, as if etcd were asked in vain.
-func (t *counting) crowdedOut() {
-	for i := range t.scratch.items {
-		if t.uncounted(i) && !t.onlyLook {
-			t.scratch.items[i].denied = t.Domain.Settings.OnUnavailable == plan.Deny
-			t.unavailable = true
-		}
-	}
-}
-
-// uncounted tells whether there is no room to count a descriptor while etcd is away (C26).
-func (t *counting) uncounted(i int) bool {
-	it := &t.scratch.items[i]
-	return it.held < 0 && it.account != "" && !t.asks[i].Refund && t.asks[i].Hits > 0
-}
-
 // lock locks the counters and makes them follow their limits. If one is out of date
 // nothing is locked.
 func (t *counting) lock() bool {
@@ -64,7 +48,7 @@ func (t *counting) follow(h *heldCounter) {
 	before := s.limit
 	if first || cleared || s.counter.domain != domain {
 		s.counter.domain, s.counter.void = domain, void
-		s.limit = t.limitOf(h)
+		s.limit = t.limitOf(h.item)
 		if s.limit.Kind == plan.Quota {
 			t.turn(n, s)
 		}
@@ -77,12 +61,12 @@ func (t *counting) follow(h *heldCounter) {
 	}
 }
 
-// limitOf returns the limit that a counter has to follow.
-func (t *counting) limitOf(h *heldCounter) *plan.EffectiveLimit {
-	if ask := &t.asks[h.item]; ask.HasOverride && t.Domain.Settings.Overrides {
+// limitOf returns the limit that the counter of a descriptor has to follow.
+func (t *counting) limitOf(i int) *plan.EffectiveLimit {
+	if ask := &t.asks[i]; ask.HasOverride && t.Domain.Settings.Overrides {
 		return ask.Override.Effective(&t.Domain.Settings)
 	}
-	return t.Items[h.item].Match.Limit
+	return t.Items[i].Match.Limit
 }
 
 // counter returns the tenant of the accounts of a counter that n is the node of.

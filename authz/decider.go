@@ -16,11 +16,12 @@ type Config struct {
 	Keeper *quota.Keeper
 	// Now reads the clocks, for what is decided after a wait.
 	Now func() time.Time
-	// MaxTenants is about how many tenants' buckets are kept: 40,000 unless set
-	// (R31).
+	// MaxTenants is how many tenants are kept: 40,000 unless set (R31). Past it only
+	// those with a document are, beside what settlements need; the others share slots.
 	MaxTenants int
-	// MaxCounters is about how many counters of rate limit descriptors are kept, beside
-	// those: 40,000 unless set.
+	// MaxCounters is how many counters of rate limit descriptors are kept, beside those:
+	// 40,000 unless set. Past it only those of the rules' own values are; the others share
+	// slots.
 	MaxCounters int
 	// MaxRuleSeries is how many rules of rate limit domains are counted by name, at most:
 	// 10,000 unless set (P6, case C027). See Stats.Rules.
@@ -52,6 +53,7 @@ type Decider struct {
 	// counters are those of rate limit descriptors, by the name of the counter and
 	// what its limit counts in. No tenant is among them.
 	counters *active
+	shared   *sharing // of both
 	current  atomic.Pointer[current]
 	stats    *stats
 	process  uint64
@@ -82,7 +84,8 @@ func New(cfg Config) *Decider {
 	}
 	d := &Decider{
 		keeper: cfg.Keeper, now: cfg.Now, waited: cfg.Waited,
-		active: newActive(cfg.Keeper, cfg.MaxTenants), counters: newActive(cfg.Keeper, cfg.MaxCounters), stats: newStats(cfg.MaxRuleSeries),
+		active: newActive(cfg.Keeper, cfg.MaxTenants), counters: newActive(cfg.Keeper, cfg.MaxCounters),
+		shared: newSharing(cfg.MaxTenants + cfg.MaxCounters), stats: newStats(cfg.MaxRuleSeries),
 		process: cfg.Process, looked: cfg.Looked, told: cfg.Used,
 	}
 	d.numbers.process, d.numbers.room, d.heirs.room = cfg.Process, cfg.Room, cfg.Room
@@ -125,6 +128,13 @@ func (d *Decider) replace(change func(*current)) {
 			return
 		}
 	}
+}
+
+// Declared reports whether a tenant has a document, valid or not; also where no documents
+// have been read yet, so that nobody can tell.
+func (d *Decider) Declared(tenant string) bool {
+	s := d.current.Load().snapshot
+	return s == nil || s.HasTenant(tenant)
 }
 
 // Ready tells whether documents have been read.
@@ -190,14 +200,11 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 		return true, nil, 0
 	}
 	at := d.keeper.Instant(now)
-	leaf := d.active.node(caller.tenant, at, false)
-	if leaf == nil {
-		d.stats.uncounted.Add(p.weight())
-		dec.Tenant = caller.stable()
-		p.unavailable(app, dec, "more tenants are active than this replica keeps, and none of them can be dropped")
-		return true, nil, 0
-	}
+	leaf := d.leaf(cur, app, caller.tenant, at)
 	dec.Tenant = leaf.tenant // the caller's name may point into a buffer
+	if dec.shared = leaf.shared; dec.shared {
+		dec.Tenant = caller.stable()
+	}
 	path := d.path(cur, app, leaf, now, at)
 	if path.refusesUnknown(app, dec) || path.broken(app, &p, dec) {
 		return true, nil, 0
@@ -211,7 +218,9 @@ func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *De
 	if app.Attribution != "" {
 		dec.attribution = attribution(req, app.Attribution)
 	}
-	done = a.run(dec)
+	if done = a.run(dec); done && dec.shared && dec.Outcome.Admits() {
+		d.stats.uncounted.Add(p.weight())
+	}
 	return done, a.short, a.wait
 }
 
@@ -367,6 +376,7 @@ func (d *Decider) giveBack(now time.Time, charges []charge) []charge {
 func (d *Decider) Stats() Stats {
 	s := d.stats.read()
 	s.Tenants, s.Evicted = d.active.count.Load(), d.active.drops.Load()
+	s.Shared = d.shared.requests.Load()
 	s.Counters, s.EvictedCounters = d.counters.count.Load(), d.counters.drops.Load()
 	s.Sealed = int64(d.numbers.last.Load()) //nolint:gosec // nobody counts so far
 	s.Unsettled, s.Missing = d.numbers.open()

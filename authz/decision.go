@@ -118,6 +118,7 @@ type Decision struct {
 	only        []string  // the units that it is charged; nil: all
 	minute      time.Time // decides the windows
 	leaf        string    // the tenant whose path was charged
+	shared      bool      // by a slot that names share: nothing of it is settled or billed
 	attribution string    // may point into the caller's buffer
 	replayKey   [16]byte
 	number      uint64 // of the reservation; 0: it was not sealed
@@ -132,6 +133,9 @@ type LimitState struct {
 
 	Asked   int64
 	Refused bool
+	// Shared says that the state is that of a slot which names without room share, on this
+	// replica alone.
+	Shared bool
 	// Looked says that the limit was only looked at: what was asked for is not
 	// taken from it, though the request may go on.
 	Looked bool

@@ -94,8 +94,20 @@ func newDeskOn(t *testing.T, m *storetest.Memory, holder, docs string, maxTenant
 // newDeskWith is newDesk on a store, with what cfg says beside.
 func newDeskWith(t *testing.T, m *storetest.Memory, holder, docs string, cfg authz.Config) *desk {
 	t.Helper()
+	return newDeskOf(t, m, holder, docs, cfg, quota.KeeperConfig{})
+}
+
+// newDeskRationed is newDesk with so many new accounts a minute.
+func newDeskRationed(t *testing.T, m *storetest.Memory, holder, docs string, accounts int) *desk {
+	t.Helper()
+	return newDeskOf(t, m, holder, docs, authz.Config{}, quota.KeeperConfig{NewAccounts: accounts})
+}
+
+func newDeskOf(t *testing.T, m *storetest.Memory, holder, docs string, cfg authz.Config, keeping quota.KeeperConfig) *desk {
+	t.Helper()
 	k := &desk{t: t, memory: m, store: &brakes{Store: m}, catalog: plan.NewCatalog()}
-	k.keeper = quota.NewKeeper(quota.KeeperConfig{Store: k.store, Now: time.Now}, holder)
+	keeping.Store, keeping.Now = k.store, time.Now
+	k.keeper = quota.NewKeeper(keeping, holder)
 	cfg.Keeper, cfg.Now = k.keeper, time.Now
 	cfg.Used = func(u *authz.Use) {
 		if k.onUse != nil {

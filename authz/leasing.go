@@ -24,6 +24,7 @@ type leasing struct {
 	wait        time.Duration   // for how long at most, since the request came
 	denied      bool            // etcd is away and a limit says deny
 	unavailable bool            // etcd is away and a limit says allow
+	queued      bool            // one of those leases was not asked for in time
 	failing     time.Duration   // for how long nobody will wait again
 }
 
@@ -53,6 +54,7 @@ func (l *leasing) usedUp(p *quota.Purse, n int64) bool {
 // choice says whether it may.
 func (l *leasing) letOn(p *quota.Purse, at quota.Instant, n int64, allowed bool) {
 	l.failing = max(l.failing, p.FailingFor(at))
+	l.queued = l.queued || p.Queued(at)
 	p.Ask(n) // the keeper goes on trying behind our back
 	if allowed {
 		l.unavailable = true
@@ -63,3 +65,12 @@ func (l *leasing) letOn(p *quota.Purse, at quota.Instant, n int64, allowed bool)
 
 // await makes the request wait for a lease.
 func (l *leasing) await(p *quota.Purse, n int64) { l.short, l.wait = p.Await(n), p.Wait() }
+
+// charged notes that a purse was charged units that no lease covers.
+func (l *leasing) charged(p *quota.Purse, uncovered int64) {
+	if l.queued {
+		p.LetOnQueued(uncovered)
+	} else {
+		p.LetOn(uncovered)
+	}
+}

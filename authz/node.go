@@ -17,6 +17,11 @@ type node struct {
 	used   atomic.Int64 // second of the last request, for eviction
 	path   atomic.Pointer[path]
 
+	declared atomic.Bool // its name has a document
+	shared   bool        // it stands for all names of a slot, see sharing
+	order    int         // of a shared one, in which they are locked
+	born     int64       // monotonic time of its first request
+
 	mu sync.Mutex // guards what follows, the purses of the slots included
 	// generation of the snapshot that the slots were last made to follow.
 	generation uint64
@@ -26,7 +31,34 @@ type node struct {
 	slots      []*slot
 	// purses are all that mu guards and the keeper may still know: those of the
 	// slots, and closed ones that are not settled yet.
-	purses []*quota.Purse
+	purses  []*quota.Purse
+	rations int // new accounts that it may still open of those of the keeper's minute
+	minute  int64
+}
+
+// declare notes whether n's name has a document. One that an override names has none, and
+// stays declared.
+func (n *node) declare(declared bool) {
+	if declared && !n.declared.Load() {
+		n.declared.Store(true)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, p := range n.purses {
+			p.Declared()
+		}
+	}
+}
+
+// isNew reports whether n's name has no document and was first seen less than a minute ago.
+func (n *node) isNew(now quota.Instant) bool {
+	return !n.declared.Load() && now.Mono-n.born < int64(newFor)
+}
+
+// oneOff reports whether n's name has no document, was in use for less than a minute, and
+// has not been for some time.
+func (n *node) oneOff(now quota.Instant) bool {
+	used := n.used.Load() * int64(time.Second)
+	return !n.declared.Load() && used-n.born < int64(newFor) && now.Mono-used >= int64(oneOffRest)
 }
 
 // A slot is one limit of a node in one app: a bucket or a purse. A tenant that may
@@ -296,23 +328,39 @@ func calendarKind(k plan.ResetKind) quota.CalendarKind {
 // evict makes n dead if it can be dropped without anybody noticing: nobody has asked
 // for it lately, every bucket is full (R32) and every purse is settled, those that are
 // closed included, for the next node of the tenant would guard them by another lock.
-// Else it tells for how long n has to stay at least. Purses are forgotten on the way; a
+// Else it returns for how long n has to stay at least. Purses are forgotten on the way; a
 // node that stays opens them again. The caller makes sure that nobody finds a dead node.
-func (n *node) evict(k *quota.Keeper, now quota.Instant) (stay time.Duration) {
+func (n *node) evict(k *quota.Keeper, now quota.Instant, what eviction) (stay time.Duration) {
 	if n.used.Load() > (now.Mono-int64(restBeforeEviction))/int64(time.Second) || !n.mu.TryLock() {
 		return restBeforeEviction
 	}
 	defer n.mu.Unlock()
+	stay = n.drained(now, what)
+	if stay > 0 && what == evicting {
+		return stay
+	}
+	for _, p := range n.purses {
+		if k.Forget(p) {
+			continue
+		}
+		if what > evicting && !n.declared.Load() && !p.Closed() {
+			p.Close()
+		}
+		stay = max(stay, restBeforeEviction)
+	}
+	n.dead = stay == 0
+	return stay
+}
+
+// drained returns for how long n has to stay for the sake of its buckets.
+func (n *node) drained(now quota.Instant, what eviction) time.Duration {
+	if what == displacing && n.isNew(now) {
+		return 0
+	}
 	for _, s := range n.slots {
 		if s.limit.Kind == plan.Rate && !s.bucket.Full(now.Mono) {
 			return s.bucket.UntilFull(now.Mono)
 		}
 	}
-	for _, p := range n.purses {
-		if !k.Forget(p) {
-			return restBeforeEviction
-		}
-	}
-	n.dead = true
 	return 0
 }

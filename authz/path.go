@@ -60,13 +60,19 @@ func (p *path) over(now time.Time) bool {
 
 // build computes a path and makes its nodes follow it.
 func (d *Decider) build(cur *current, app *plan.App, leaf *node, now time.Time, at quota.Instant) *path {
-	terms := cur.snapshot.Terms(now, app.Name, leaf.tenant)
+	termsOf := cur.snapshot.Terms
+	if leaf.shared {
+		termsOf = cur.snapshot.TermsOfUndeclared
+	}
+	terms := termsOf(now, app.Name, leaf.tenant)
+	leaf.declare(terms.Known || terms.Foreign)
 	p := &path{current: cur, terms: &terms, steps: make([]step, len(terms.Nodes))}
 	for i := range terms.Nodes {
 		t := &terms.Nodes[i]
 		n := leaf
 		if t.Tenant != leaf.tenant {
-			n = d.active.node(t.Tenant, at, true)
+			n = d.active.node(t.Tenant, at)
+			n.declare(true)
 		}
 		p.steps[i] = step{node: n, terms: t}
 	}

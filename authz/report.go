@@ -151,7 +151,7 @@ func (d *Decider) extend(ctx context.Context, now time.Time, o *openReservation,
 			break
 		}
 		at := d.keeper.Instant(now)
-		leaf := d.active.node(o.leaf, at, true)
+		leaf := d.active.node(o.leaf, at)
 		path := d.path(cur, app, leaf, now, at)
 		if path.terms.Broken != "" { // never "no limit" (case C004)
 			dec.Outcome = Unavailable

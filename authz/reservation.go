@@ -89,6 +89,9 @@ func (d *Decider) withdraw(now time.Time, dec *Decision) {
 
 // charged returns how many charges of dec can be settled.
 func (d *Decision) charged() (n int) {
+	if d.shared {
+		return 0
+	}
 	for i := range d.charges {
 		if d.settles(&d.charges[i]) {
 			n++
@@ -130,6 +133,9 @@ func (d *Decider) reserve(now time.Time, r *Reservation, dec *Decision, more []D
 }
 
 func (r *Reservation) add(dec *Decision) {
+	if dec.shared {
+		return
+	}
 	for i := range dec.charges {
 		if c := &dec.charges[i]; dec.settles(c) {
 			r.Charges = append(r.Charges, c.charged())

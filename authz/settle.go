@@ -102,7 +102,7 @@ func (d *Decider) correct(now time.Time, r *Reservation, c *Charged, s quota.Set
 	}
 	key := quota.Key{Root: c.Root, Tenant: c.Node, Limit: c.Limit, Window: c.Window}
 	for {
-		n := d.active.node(c.Node, at, true)
+		n := d.active.node(c.Node, at)
 		n.mu.Lock()
 		p, terms := n.purseOf(key), (*quota.Terms)(nil)
 		if p == nil {
@@ -131,7 +131,10 @@ func (d *Decider) correct(now time.Time, r *Reservation, c *Charged, s quota.Set
 // correctRate settles one charge at this process's own bucket, if it still has it. Use
 // beyond what is in the bucket is a debt, which the next requests wait for (case C151).
 func (d *Decider) correctRate(at quota.Instant, r *Reservation, c *Charged, s quota.Settlement) bool {
-	n := d.active.node(c.Node, at, true)
+	n := d.active.find(c.Node, at)
+	if n == nil {
+		return false
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, slot := range n.slots {

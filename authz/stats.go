@@ -16,7 +16,8 @@ type Stats struct {
 	// Counters are those of rate limit descriptors that are kept now.
 	Counters, EvictedCounters int64
 
-	Uncounted int64 // requests decided by on_unavailable and not counted, for lack of room (C26)
+	Shared    int64 // requests, and descriptors, that were decided by a slot that names without room share
+	Uncounted int64 // units that those used, which are in no account (C26)
 
 	OnBehalfRejected map[OnBehalfKey]int64 // signed headers whose token did not hold (C10)
 	UnknownRoutes    map[string]int64      // requests that named a rule which is none, by app

@@ -34,7 +34,7 @@ func (d *Decider) tellCharges(dec *Decision) { d.tell(dec, 1) }
 func (d *Decider) tellGivenBack(dec *Decision) { d.tell(dec, -1) }
 
 func (d *Decider) tell(dec *Decision, sign int64) {
-	if d.told == nil {
+	if d.told == nil || dec.shared {
 		return
 	}
 	for i := range dec.charges {

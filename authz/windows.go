@@ -17,7 +17,7 @@ const longestAhead = 30 * time.Second
 func (d *Decider) purse(n *node, slot *slot, root string, m moment) *quota.Purse {
 	if purse := slot.at(m.minute); purse != nil {
 		purse.SetTerms(m.at, slot.terms) // another app may have its own
-		if !m.now.Before(slot.nextFrom) {
+		if !n.shared && !m.now.Before(slot.nextFrom) {
 			d.openNext(n, slot, root, m)
 		}
 		return purse
@@ -43,9 +43,25 @@ func (d *Decider) purse(n *node, slot *slot, root string, m moment) *quota.Purse
 func (d *Decider) openPurse(n *node, slot *slot, root string, window quota.Window) *quota.Purse {
 	key := slot.account
 	key.Root, key.Window = root, window.ID
+	if n.shared {
+		return d.keeper.NewLocal(key, window, slot.terms)
+	}
 	p := d.keeper.Open(key, window, slot.terms, &n.mu)
 	n.opened(p)
+	if !n.declared.Load() {
+		n.newcomer(p)
+	}
 	return p
+}
+
+// newcomer says of a purse that was just opened how new its name is.
+func (n *node) newcomer(p *quota.Purse) {
+	ration := int64(0)
+	if n.rations > 0 {
+		n.rations--
+		ration = n.minute
+	}
+	p.Newcomer(n.born+int64(newFor), ration)
 }
 
 // openNext takes the first lease of the next window a little before it begins, for a

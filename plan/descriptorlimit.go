@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // Effective returns the limit with everything filled in that a limit of a plan has. The
@@ -35,7 +36,14 @@ func (l *DescriptorLimit) Effective(s *DomainSettings) *EffectiveLimit {
 // Account names what a limit counts in beside the counter: limits with windows of one
 // length share it, as an edit of the amount must not set anything back. No limit of a
 // plan has such a name.
-func (l *DescriptorLimit) Account() string { return "ratelimit:" + l.window() }
+func (l *DescriptorLimit) Account() string { return accountPrefix + l.window() }
+
+// accountPrefix is what the accounts of all descriptors begin with, and no limit's name does.
+const accountPrefix = "ratelimit:"
+
+// OfDescriptors reports whether an account is one of descriptors, also of a kind that this
+// version does not know.
+func OfDescriptors(account string) bool { return strings.HasPrefix(account, accountPrefix) }
 
 func (l *DescriptorLimit) window() string {
 	if l.Multiplier > 1 {

@@ -40,8 +40,13 @@ type DescriptorMatch struct {
 	Limit *EffectiveLimit
 	// Account names what the limit counts in beside the counter; "" without one.
 	Account string
-	above   *DescriptorMatch // the rule of the entry before
-	series  string           // the name in metrics; "": values as sent may be in it
+	// Fixed: no value as sent is in the name of what the rule counts in, so that there is
+	// one for each way of writing it down.
+	Fixed bool
+	// Group names all counters of the rule together.
+	Group  string
+	above  *DescriptorMatch // the rule of the entry before
+	series string           // the name in metrics; "": values as sent may be in it
 }
 
 // newDescriptorTable compiles the rules of a domain.
@@ -67,6 +72,7 @@ func newDescriptorLevel(rules []DescriptorRule, above *DescriptorMatch, s *Domai
 		if r.Limit != nil { // others count only for limits that Envoy sends along
 			n.series = n.fixedSeries()
 		}
+		n.place(r)
 		n.below = newDescriptorLevel(r.Rules, &n.DescriptorMatch, s)
 		if last != nil && last.Rule.place() == r.place() {
 			last.next, last = n, n
@@ -86,6 +92,25 @@ func newDescriptorLevel(rules []DescriptorRule, above *DescriptorMatch, s *Domai
 		l.exact[DescriptorEntry{r.Key, r.Value}] = n
 	}
 	return l
+}
+
+// place fills in Fixed and Group of a rule whose rules above have theirs.
+func (m *DescriptorMatch) place(r *DescriptorRule) {
+	m.Fixed = r.ShareThreshold || r.Regex == "" && r.Value != "" && !strings.Contains(r.Value, "*")
+	var group []byte
+	if m.above != nil {
+		m.Fixed = m.Fixed && m.above.Fixed
+		group = append(group, m.above.Group...)
+	}
+	if r.Regex != "" {
+		group = appendRegex(group, len(group), r.Key, r.Regex)
+	} else {
+		group = appendEntry(group, len(group), r.Key, r.Value, true)
+	}
+	if r.When != "" {
+		group = appendWhen(group, r.When)
+	}
+	m.Group = string(group)
 }
 
 // Match returns the rule of a descriptor: entry by entry the one with exactly this

@@ -12,6 +12,19 @@ import (
 // A tenant whose document, or that of a tenant above it, is for another app is
 // unknown in this one.
 func (s *Snapshot) Terms(now time.Time, app, tenant string) Terms {
+	return s.terms(now, app, tenant, (*terms).climb)
+}
+
+// TermsOfUndeclared returns what holds for a tenant's name as long as it has no document,
+// whether it has one or not: all names of one [Standing.Override] have the same limits.
+func (s *Snapshot) TermsOfUndeclared(now time.Time, app, tenant string) Terms {
+	return s.terms(now, app, tenant, func(t *terms) string {
+		t.path = []pathNode{{name: t.Tenant}}
+		return ""
+	})
+}
+
+func (s *Snapshot) terms(now time.Time, app, tenant string, climb func(*terms) (why string)) Terms {
 	t := terms{s: s, now: now, Terms: Terms{Tenant: tenant, Root: tenant, cascades: s.cascades}}
 	a := s.apps.entries[app]
 	switch {
@@ -24,7 +37,7 @@ func (s *Snapshot) Terms(now time.Time, app, tenant string) Terms {
 	if tenant == "" {
 		return t.Terms
 	}
-	if why := t.climb(); why != "" {
+	if why := climb(&t); why != "" {
 		return t.broken("%s", why)
 	}
 	t.Root = t.path[len(t.path)-1].name

@@ -23,6 +23,9 @@ type KeeperConfig struct {
 	// Parallel is how many operations may be under way at once: 128 unless set, so
 	// that a store that takes 64 at a time always has the next ones.
 	Parallel int
+	// NewAccounts is how many accounts names without a document may newly open in a
+	// minute, see Ration; 0: any number.
+	NewAccounts int
 	// Board carries word between replicas about accounts with nothing left. Nil:
 	// a request is refused though other replicas hold units that they do not need.
 	Board Board
@@ -54,19 +57,23 @@ type Keeper struct {
 	learns atomic.Int64 // monotonic time until which no lease is asked for
 	stats  keeperStats
 
+	rations ration
+
 	mu        sync.Mutex
 	holder    string
 	purses    map[Key]*Purse
 	forgotten bool // some purse was forgotten under this incarnation
 	lost      bool // the store says that this incarnation is not liable
-	waitedFor []*Purse
-	ready     []*Purse
+	lanes     lanes
 	reviews   reviewHeap
 	inFlight  int
-	probeAt   int64
-	salt      uint64 // of the last purse
-	toldIn    int64  // second
-	told      int    // refusals that the others were told of in it
+	// newInFlight are those of inFlight that belong to new names.
+	newInFlight int
+	most        int // purses since the map was made
+	probeAt     int64
+	salt        uint64 // of the last purse
+	toldIn      int64  // second
+	told        int    // refusals that the others were told of in it
 
 	wakeUp chan struct{}
 }
@@ -126,6 +133,7 @@ func (k *Keeper) Open(key Key, window Window, terms *Terms, lock sync.Locker) *P
 	}
 	p := &Purse{key: key, window: window, keeper: k, mu: lock, terms: terms, salt: k.nextSalt()}
 	k.purses[key.account()] = p
+	k.most = max(k.most, len(k.purses))
 	return p
 }
 
@@ -165,6 +173,21 @@ func (k *Keeper) drop(p *Purse) {
 	p.unfollow()
 	delete(k.purses, p.key.account())
 	k.forgotten = k.forgotten || p.seq > 0
+	k.shrink()
+}
+
+// shrink gives back the memory of a map that has had far more purses than it has. The
+// caller holds k's lock.
+func (k *Keeper) shrink() {
+	const spare = 4096
+	if k.most < 8*len(k.purses)+spare {
+		return
+	}
+	purses := make(map[Key]*Purse, len(k.purses))
+	for key, p := range k.purses {
+		purses[key] = p
+	}
+	k.purses, k.most = purses, len(purses)
 }
 
 // nextSalt returns what makes the jitter of a purse its own. The caller holds k's lock.

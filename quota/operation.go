@@ -283,6 +283,7 @@ func (p *Purse) notApplied(now Instant) {
 
 // resume goes on where a forerunner of p under the same incarnation ended.
 func (p *Purse) resume(now Instant, res Result) {
+	p.meets(res.Seq > 0 || res.Used != 0 || res.Leased != 0)
 	p.op, p.seq = nil, res.Seq
 	for i := range p.marks {
 		p.marks[i].shift(res.Own)
@@ -296,6 +297,7 @@ func (p *Purse) resume(now Instant, res Result) {
 func (p *Purse) applied(now Instant, op *Operation, res Result) {
 	p.op, p.seq, p.doubt, p.maybe, p.suspect = nil, op.Seq, false, false, 0
 	p.held, p.exact = sum(op.Hold)+res.Granted, res.Exact
+	p.meets(res.Used != res.Own || res.Leased > p.held)
 	p.know(now, res.Own)
 	p.pending = refusal{at: p.opAsked, set: p.used != p.reported}
 	p.settleExcess(res)

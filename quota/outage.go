@@ -25,6 +25,7 @@ type excess struct {
 	reserved    int64 // more than what was reserved (A43)
 	long        int64 // the same, of a request that outlived what leases are liable for (A48)
 	unavailable int64 // that no lease covers, let on while the store was away (A49)
+	queued      int64 // that no lease covers, let on since the store was not asked in time
 	terms       int64 // spent from leases whose terms may have been over (A44)
 }
 
@@ -56,16 +57,26 @@ func (p *Purse) LetOn(uncovered int64) {
 	p.keeper.stats.letOn.Add(uncovered)
 }
 
+// LetOnQueued is LetOn for units of requests that gave up before the store was asked for
+// their lease: it is not away.
+func (p *Purse) LetOnQueued(uncovered int64) {
+	p.outage.units += uncovered
+	p.over.queued += uncovered
+	p.keeper.stats.letQueue.Add(uncovered)
+}
+
 // Overdraw records that units were used that nothing was reserved for. They come after
 // the Charge that counted them.
 func (p *Purse) Overdraw(uncovered int64) { p.over.reserved += uncovered }
 
-// takeBack undoes LetOn, or Overdraw.
+// takeBack undoes LetOn, LetOnQueued or Overdraw.
 func (p *Purse) takeBack(uncovered int64) {
 	p.outage.units = max(0, p.outage.units-uncovered)
 	letOn := min(uncovered, p.over.unavailable)
 	p.over.unavailable -= letOn
-	p.over.reserved = max(0, p.over.reserved-(uncovered-letOn))
+	queued := min(uncovered-letOn, p.over.queued)
+	p.over.queued -= queued
+	p.over.reserved = max(0, p.over.reserved-(uncovered-letOn-queued))
 }
 
 // settleExcess counts what of the reported use was past the quota. Leases are never
@@ -80,6 +91,7 @@ func (p *Purse) settleExcess(res Result) {
 		{p.opOver.reserved, &p.keeper.stats.overdrawn},
 		{p.opOver.long, &p.keeper.stats.long},
 		{p.opOver.unavailable, &p.keeper.stats.unavailable},
+		{p.opOver.queued, &p.keeper.stats.queue},
 		{p.opOver.terms, &p.keeper.stats.terms},
 	} {
 		units := min(cause.units, past)
@@ -89,6 +101,7 @@ func (p *Purse) settleExcess(res Result) {
 	p.over.reserved = max(0, p.over.reserved-p.opOver.reserved)
 	p.over.long = max(0, p.over.long-p.opOver.long)
 	p.over.unavailable = max(0, p.over.unavailable-p.opOver.unavailable)
+	p.over.queued = max(0, p.over.queued-p.opOver.queued)
 	p.over.terms = max(0, p.over.terms-p.opOver.terms)
 	p.opOver = excess{}
 }
@@ -112,5 +125,5 @@ func (p *Purse) bound() int64 {
 	if p.op != nil {
 		asked = p.op.Want
 	}
-	return asked + max(p.held+p.over.unavailable+p.over.reserved+p.over.long, p.used-p.reported)
+	return asked + max(p.held+p.over.unavailable+p.over.queued+p.over.reserved+p.over.long, p.used-p.reported)
 }

@@ -17,9 +17,12 @@ const (
 	LongRequest Cause = "long_request"
 	// UnavailableStore: etcd did not answer and the limit says allow (A49).
 	UnavailableStore Cause = "unavailable"
+	// QueuedLease: so many asked for leases at once that etcd was not asked in time,
+	// and the limit says allow.
+	QueuedLease Cause = "queued"
 )
 
 // Causes returns the closed list.
 func Causes() []Cause {
-	return []Cause{UnderReserved, TermsChange, ReplicaLost, LongRequest, UnavailableStore}
+	return []Cause{UnderReserved, TermsChange, ReplicaLost, LongRequest, UnavailableStore, QueuedLease}
 }

@@ -111,13 +111,18 @@ type Purse struct {
 	failed   refusal       // of the store to answer, or to answer in time
 	closedAt Instant
 
-	gone bool // forgotten: another purse may have taken its place
+	gone  bool // forgotten: another purse may have taken its place
+	local bool // see NewLocal
+
+	newUntil int64 // monotonic time until which its name is new, see Newcomer
+	ration   int64 // the minute of the ration that its account takes up; 0: none
 
 	// Guarded by the keeper's lock.
 	busy   bool // a goroutine of the keeper is with the store for this purse
 	queued bool // in one of the keeper's queues
 	urgent bool // in the one of those that are waited for
 	again  bool // poked while busy
+	late   bool // of a new name, which goes after the others; as of when it was queued or taken
 }
 
 // A refusal remembers when something was not to be had: of a store that had no more
@@ -138,6 +143,9 @@ func (p *Purse) Window() Window { return p.window }
 func (p *Purse) Room(now Instant, n int64) Verdict {
 	if p.terms.Counts || n == 0 {
 		return Fits
+	}
+	if p.local {
+		return p.localRoom(n)
 	}
 	spendable := p.spendable(now)
 	switch {
@@ -160,6 +168,9 @@ func (p *Purse) refused(now Instant) bool {
 
 // spendable returns the units of all lots that may still be spent from (A31).
 func (p *Purse) spendable(now Instant) int64 {
+	if p.local {
+		return max(0, p.terms.Ceiling-p.used)
+	}
 	var units int64
 	for i := range p.lots {
 		if now.since(p.lots[i].asked) < p.terms.Rule.UsableFor {
@@ -173,6 +184,10 @@ func (p *Purse) spendable(now Instant) int64 {
 // or which are to be charged whatever there is: it spends what the lots have,
 // oldest first, and returns the units that no lot covered.
 func (p *Purse) Charge(now Instant, n int64) (uncovered int64) {
+	if p.local {
+		p.addLocal(n)
+		return 0
+	}
 	uncovered = n
 	for i := range p.lots {
 		if uncovered == 0 {
@@ -248,6 +263,10 @@ func (p *Purse) renewable(now Instant) bool {
 // store counts them as used or as leased to this replica. For a purse that was
 // forgotten the one in its place takes them back; without one they stay used.
 func (p *Purse) Refund(now Instant, n, uncovered int64) {
+	if p.local {
+		p.addLocal(-n)
+		return
+	}
 	if p.gone {
 		if next := p.keeper.inPlaceOf(p); next != nil {
 			next.Refund(now, n, n)
@@ -278,6 +297,10 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 	if t == p.terms {
 		return
 	}
+	if p.local {
+		p.terms = t
+		return
+	}
 	same, voided := t.worth(p.terms), t.Void != p.terms.Void
 	if p.stale {
 		p.stale, p.failed, p.waiting = false, refusal{}, refusal{}
@@ -306,6 +329,10 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 // Close settles p for good: its window is over, or nobody needs it. A later Refund
 // is settled too.
 func (p *Purse) Close() {
+	if p.local {
+		p.gone = true
+		return
+	}
 	p.shut()
 	p.keeper.poke(p)
 }

@@ -46,5 +46,5 @@ func (p *Purse) unfinished() bool {
 // Contacted tells whether the store has told what others have used, no longer ago than a
 // lease is spent from.
 func (p *Purse) Contacted(now Instant) bool {
-	return p.contacted && now.since(p.lastContact) < p.terms.Rule.UsableFor
+	return p.local || p.contacted && now.since(p.lastContact) < p.terms.Rule.UsableFor
 }

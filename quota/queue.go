@@ -20,11 +20,34 @@ func (k *Keeper) hurry(p *Purse) {
 	k.signal()
 }
 
+// lanes are the queues of purses to look at, the first one first. New names come after
+// the others, and what requests wait for before what is done behind their backs.
+type lanes [4][]*Purse
+
+// The lanes. Of those of new names only some may be under way at once.
+const (
+	waitedLane = iota
+	newWaitedLane
+	readyLane
+	newReadyLane
+)
+
+func (l *lanes) add(lane int, p *Purse) { l[lane] = append(l[lane], p) }
+
+func (l *lanes) len() int {
+	return len(l[waitedLane]) + len(l[newWaitedLane]) + len(l[readyLane]) + len(l[newReadyLane])
+}
+
 // prefer puts p, if it is queued, before those that nobody waits for.
 func (k *Keeper) prefer(p *Purse) {
-	if p.queued && !p.urgent {
-		p.urgent = true
-		k.waitedFor = append(k.waitedFor, p)
+	if !p.queued || p.urgent {
+		return
+	}
+	p.urgent = true
+	if p.late {
+		k.lanes.add(newWaitedLane, p)
+	} else {
+		k.lanes.add(waitedLane, p)
 	}
 }
 
@@ -35,7 +58,11 @@ func (k *Keeper) enqueue(p *Purse) {
 		p.again = true
 	case !p.queued:
 		p.queued = true
-		k.ready = append(k.ready, p)
+		if p.late = p.newUntil > 0 && p.isLate(k.now()); p.late {
+			k.lanes.add(newReadyLane, p)
+		} else {
+			k.lanes.add(readyLane, p)
+		}
 	}
 }
 
@@ -82,20 +109,27 @@ func (k *Keeper) take(now Instant) *Purse {
 	}
 	p.queued, p.urgent, p.busy, p.again = false, false, true, false
 	k.inFlight++
+	if p.late {
+		k.newInFlight++
+	}
 	return p
 }
 
 // probing tells whether only one operation a second may go to the store.
 func (k *Keeper) probing(now Instant) bool { return k.lost || k.Away(now) }
 
-// first takes the first purse out of the queues: those that are waited for before
-// the others. A purse that stands in both has been taken once it comes up again.
+// first takes the first purse out of the lanes, in their order. A purse that stands in
+// two has been taken once it comes up again.
 func (k *Keeper) first() *Purse {
-	for _, queue := range []*[]*Purse{&k.waitedFor, &k.ready} {
-		for len(*queue) > 0 {
-			p := (*queue)[0]
-			(*queue)[0] = nil
-			*queue = (*queue)[1:]
+	for i := range k.lanes {
+		if (i == newWaitedLane || i == newReadyLane) && k.newInFlight >= max(1, k.cfg.Parallel*newShare/4) {
+			continue
+		}
+		lane := &k.lanes[i]
+		for len(*lane) > 0 {
+			p := (*lane)[0]
+			(*lane)[0] = nil
+			*lane = (*lane)[1:]
 			if p.queued {
 				return p
 			}
@@ -119,7 +153,7 @@ func (k *Keeper) pause(now Instant) time.Duration {
 	if len(k.reviews) > 0 {
 		pause = min(pause, time.Duration(k.reviews[0].at-now.Mono))
 	}
-	if len(k.waitedFor)+len(k.ready) > 0 && k.inFlight == 0 {
+	if k.lanes.len() > 0 && k.inFlight == 0 {
 		pause = min(pause, time.Duration(k.probeAt-now.Mono))
 	}
 	return max(pause, time.Millisecond)

@@ -93,6 +93,7 @@ func (r *Recovery) Run(ctx context.Context) error {
 		settled := r.pass(ctx, parallel)
 		left := r.Stats().Left
 		if left == 0 {
+			r.forget()
 			break
 		}
 		if parallel = 1; settled {
@@ -106,6 +107,13 @@ func (r *Recovery) Run(ctx context.Context) error {
 		r.cfg.Settled(r.holders)
 	}
 	return nil
+}
+
+// forget gives back the memory of the queue, which is empty.
+func (r *Recovery) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queue = nil
 }
 
 // pass tries each orphan once, so many in parallel, but ends when as many tries have
@@ -136,6 +144,7 @@ func (r *Recovery) next(ctx context.Context, parallel int) *Orphan {
 	}
 	r.untried--
 	o := r.queue[0]
+	r.queue[0] = nil // what is settled is let go of
 	r.queue = r.queue[1:]
 	return o
 }

@@ -16,6 +16,9 @@ type KeeperStats struct {
 	GrantedUnits                                    int64 // lent to this replica in all
 
 	LetOnUnits    int64           // let on without a lease while the store was away
+	QueuedUnits   int64           // let on without a lease, since the store was not asked in time
+	Queuers       int64           // times that a request gave up before the store was asked for its lease
+	Rationed      int64           // accounts that new names did not get, see Ration
 	DroppedUnits  int64           // used, held for more than 10 min and never reported (A59)
 	Recalls       int64           // sent to other replicas
 	ReturnedUnits int64           // given back because another replica asked for them
@@ -26,6 +29,8 @@ type keeperStats struct {
 	granted, refused, reported, stale, gone, failed, units, lost atomic.Int64
 
 	letOn, dropped, recalls, returned, overdrawn, long, unavailable, terms atomic.Int64
+
+	letQueue, queue, queuers, rationed atomic.Int64
 }
 
 // count notes what became of op.
@@ -55,13 +60,14 @@ func (k *Keeper) Stats() KeeperStats {
 	return KeeperStats{
 		Granted: k.stats.granted.Load(), Refused: k.stats.refused.Load(), Reported: k.stats.reported.Load(),
 		Stale: k.stats.stale.Load(), Gone: k.stats.gone.Load(), Failed: k.stats.failed.Load(),
-		Purses: len(k.purses), Queued: len(k.waitedFor) + len(k.ready), InFlight: k.inFlight,
+		Purses: len(k.purses), Queued: k.lanes.len(), InFlight: k.inFlight,
 		Away: k.Away(now), GrantedUnits: k.stats.units.Load(),
-		LetOnUnits: k.stats.letOn.Load(), DroppedUnits: k.stats.dropped.Load(),
+		LetOnUnits: k.stats.letOn.Load(), QueuedUnits: k.stats.letQueue.Load(),
+		Queuers: k.stats.queuers.Load(), Rationed: k.stats.rationed.Load(), DroppedUnits: k.stats.dropped.Load(),
 		Recalls: k.stats.recalls.Load(), ReturnedUnits: k.stats.returned.Load(),
 		Overshoot: map[Cause]int64{
 			UnderReserved: k.stats.overdrawn.Load(), LongRequest: k.stats.long.Load(),
-			TermsChange: k.stats.terms.Load(), UnavailableStore: k.stats.unavailable.Load(), ReplicaLost: k.stats.lost.Load(),
+			TermsChange: k.stats.terms.Load(), UnavailableStore: k.stats.unavailable.Load(), QueuedLease: k.stats.queue.Load(), ReplicaLost: k.stats.lost.Load(),
 		},
 	}
 }

@@ -124,6 +124,9 @@ func (k *Keeper) release(p *Purse) {
 	defer k.mu.Unlock()
 	k.inFlight--
 	p.busy = false
+	if p.late {
+		k.newInFlight--
+	}
 	if p.again || p.unfinished() && now.Mono >= p.retryAt {
 		k.enqueue(p)
 	}

@@ -39,18 +39,23 @@ func (p *Purse) Wait() time.Duration {
 	return p.keeper.cfg.Wait
 }
 
-// GaveUp records that a request waited in vain for p, and how long. It tells whether
+// GaveUp records that a request waited in vain for p, and how long. It reports whether
 // the store has said meanwhile that there is no more: then others hold the rest, and
 // have not returned it in time. If the store has had an operation of p for as long as the
 // keeper waits, or takes this replica for gone, it counts as failing (A61), also for
 // requests that begin before the operation itself has given up. Otherwise p alone does:
-// its terms are old, others are before it, or it has less patience. So it does if nobody
-// had as much time, but all together had.
+// its terms are old, or it has less patience. So it does if nobody had as much time, but
+// all together had. Where the store has not been asked, or not for as long, nothing
+// does: others were before p, and the next request waits again.
 func (p *Purse) GaveUp(now Instant, waited time.Duration) (spent bool) {
 	if p.recall.until > 0 {
 		p.refuse(now, p.recall.left)
 		p.wake()
 		return true
+	}
+	if p.Queued(now) {
+		p.keeper.stats.queuers.Add(1)
+		return false
 	}
 	if waited >= p.Wait() || p.waiting.set && now.since(p.waiting.at) >= p.Wait() {
 		p.failed = refusal{at: now, set: true}
@@ -59,6 +64,15 @@ func (p *Purse) GaveUp(now Instant, waited time.Duration) (spent bool) {
 		p.keeper.Fail(now)
 	}
 	return false
+}
+
+// Queued reports whether requests wait for p in this process's own queue: the store has
+// not been asked for its lease, or not for about as long as a request waits.
+func (p *Purse) Queued(now Instant) bool {
+	if p.stale || now.Mono < p.retryAt || p.FailingFor(now) > 0 || p.keeper.lostHolder() {
+		return false
+	}
+	return p.op == nil || now.since(p.opAsked) < p.Wait()/10*9
 }
 
 // FailingFor returns for how long nobody should wait for p, since somebody did in

@@ -28,9 +28,9 @@ const (
 )
 
 // A Sweeper settles accounts that nobody touches: it folds holders that are not
-// liable any more and so returns what they held (A33, C101). It removes accounts of rate
-// limit descriptors whose windows are long over, which no bill needs: there is one for
-// each value that anybody sends. It also removes recalls that everybody has heard. Every replica runs one; whoever moves the sweep key does
+// liable any more and so returns what they held (A33, C101). It removes accounts whose
+// windows are long over of rate limit descriptors and of tenants without a document: there
+// is one for each value, or name, that anybody sends. It also removes recalls that everybody has heard. Every replica runs one; whoever moves the sweep key does
 // the work of that minute, and two that work at once do no harm, for each write
 // compares what it was computed from. Fields are set before Run and not changed after.
 type Sweeper struct {
@@ -40,7 +40,11 @@ type Sweeper struct {
 	Liable func(incarnation string) bool
 	// Incarnation tells who sweeps, for people: [Members.Incarnation].
 	Incarnation func() string
-	Log         zerolog.Logger
+	// Declared reports whether a tenant has a document, or that nobody can tell yet: then its
+	// accounts stay. Nil: all have.
+	Declared func(tenant string) bool
+
+	Log zerolog.Logger
 	// Now is the wall clock, by which windows are over: time.Now if not set. A clock that
 	// is hours ahead removes what is used of windows that still run and nobody uses.
 	Now func() time.Time
@@ -69,7 +73,7 @@ type SweepStats struct {
 	Accounts int64 // looked at
 	Holders  int64 // folded
 	Units    int64 // returned to their accounts
-	Ended    int64 // accounts of windows long over, removed
+	Ended    int64 // accounts of windows long over, of descriptors and of tenants without a document, removed
 	Recalls  int64 // removed
 	Failed   int64 // turns that etcd did not let come to an end
 }
@@ -202,24 +206,34 @@ func (s *Sweeper) shard(ctx context.Context, n int) error {
 	return err
 }
 
-// keptAfterEnd is for how long an account of descriptors is kept after its window: longer
-// than anybody spends from its leases, and than clocks differ.
+// keptAfterEnd is for how long an account that is to be removed is kept after its window:
+// longer than anybody spends from its leases, and than clocks differ. What is settled later
+// still makes an account of its own, of just the difference.
 const keptAfterEnd = 2 * time.Hour
 
-// over returns how to remove an account of descriptors whose window is long over; false
-// for any other.
+// over returns how to remove an account of descriptors, or of a tenant without a document,
+// whose window is long over; false for any other.
 func (s *Sweeper) over(kv *mvccpb.KeyValue) (swap, bool) {
 	key, ok := ParseAccountKey(string(kv.Key))
 	if !ok {
 		return swap{}, false
 	}
-	if _, ok := plan.ParseAccount(key.Limit); !ok {
+	if !s.removes(key) {
 		return swap{}, false
 	}
 	if end, ok := quota.LatestEnd(key.Window); !ok || s.Now().Sub(end) < keptAfterEnd {
 		return swap{}, false
 	}
 	return swap{key: string(kv.Key), revision: kv.ModRevision, op: clientv3.OpDelete(string(kv.Key)), size: len(kv.Key), ended: true}, true
+}
+
+// removes reports whether an account is to be removed after its window.
+func (s *Sweeper) removes(key quota.Key) bool {
+	if plan.OfDescriptors(key.Limit) {
+		_, known := plan.ParseAccount(key.Limit)
+		return known
+	}
+	return s.Declared != nil && !s.Declared(key.Tenant)
 }
 
 // settled returns what to write in the place of an account; false if it has no

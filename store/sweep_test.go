@@ -21,7 +21,12 @@ import (
 // holders that are named; nil: nobody is thought to be.
 func startSweeper(t *testing.T, kv store.Doer, me string, liable ...string) (s *store.Sweeper, stop func()) {
 	t.Helper()
-	s = store.NewSweeper(kv, func(id string) bool {
+	s = newSweeper(kv, me, liable...)
+	return s, runSweeper(t, s)
+}
+
+func newSweeper(kv store.Doer, me string, liable ...string) *store.Sweeper {
+	s := store.NewSweeper(kv, func(id string) bool {
 		for _, l := range liable {
 			if l == id {
 				return true
@@ -30,7 +35,7 @@ func startSweeper(t *testing.T, kv store.Doer, me string, liable ...string) (s *
 		return false
 	}, func() string { return me })
 	s.Every, s.Shards = 5*time.Millisecond, 256
-	return s, runSweeper(t, s)
+	return s
 }
 
 func runSweeper(t *testing.T, s *store.Sweeper) (stop func()) {
@@ -397,8 +402,8 @@ func TestSweep_A33_EveryShardHasItsTurn(t *testing.T) {
 	})
 }
 
-// Accounts of descriptors whose windows are long over are removed, whoever is liable;
-// those of running windows and of tenants stay (P36).
+// Accounts of descriptors, and of tenants without a document, whose windows are long over
+// are removed, whoever is liable; those of running windows and of other tenants stay (P36).
 func TestSweep_C027_RemovesCountersOfWindowsLongOver(t *testing.T) {
 	t.Parallel()
 	c := ownServer(t).Client()
@@ -411,6 +416,8 @@ func TestSweep_C027_RemovesCountersOfWindowsLongOver(t *testing.T) {
 		counter("ratelimit:per_hour", window(quota.Hour, now.Add(-4*time.Hour))),
 		counter("ratelimit:per_hour=5", window(quota.Hour, now.Add(-4*time.Hour))),
 		counter("ratelimit:per_day", window(quota.Day, now.AddDate(0, 0, -4))),
+		{Root: "made-up", Tenant: "made-up", Limit: "hourly", Window: window(quota.Hour, now.Add(-4*time.Hour))},
+		{Root: "made-up", Tenant: "made-up", Limit: "monthly", Window: window(quota.Month, now.AddDate(0, -3, 0))},
 	}
 	stay := []quota.Key{
 		counter("ratelimit:per_hour", window(quota.Hour, now)),
@@ -418,13 +425,17 @@ func TestSweep_C027_RemovesCountersOfWindowsLongOver(t *testing.T) {
 		counter("ratelimit:per_month", window(quota.Month, now)),
 		counter("ratelimit:per_fortnight", window(quota.Hour, now.Add(-40*time.Hour))),
 		counter("ratelimit:per_hour", "hour"),
+		{Root: "made-up", Tenant: "made-up", Limit: "monthly", Window: window(quota.Month, now)},
+		{Root: "made-up", Tenant: "made-up", Limit: "hourly", Window: window(quota.Hour, now.Add(-90*time.Minute))},
 		{Root: "org:a", Tenant: "org:a", Limit: "hourly", Window: window(quota.Hour, now.Add(-40*time.Hour))},
 	}
 	for _, k := range append(over, stay...) {
 		storeAccount(t, c, k, quota.Account{Base: 7, Holders: []quota.Holder{{ID: "a", Seq: 1, Used: 3, Leases: []quota.Lease{{ID: 1, Units: 2}}}}})
 	}
 	put(t, c, store.LiableKey("a"), "")
-	s, stop := startSweeper(t, c, "me", "a")
+	s := newSweeper(c, "me", "a")
+	s.Declared = func(tenant string) bool { return tenant == "org:a" }
+	stop := runSweeper(t, s)
 	sweptTwice(t, s)
 	stop()
 	for _, k := range over {

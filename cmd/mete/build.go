@@ -199,7 +199,8 @@ func (m *mete) assemble(context.Context, process) error {
 	cfg := quota.KeeperConfig{
 		Store: m.leases, Now: time.Now, Journal: m.remembers(),
 		Wait: m.cfg.LeaseWait, UnavailableFor: m.cfg.UnavailableFor, RefusalMemory: m.cfg.RefusalMemory,
-		Gone: func(string) { m.members.Check() },
+		NewAccounts: m.cfg.MaxNewAccounts,
+		Gone:        func(string) { m.members.Check() },
 	}
 	m.board = store.NewBoard(m.etcd, m.members.Incarnation)
 	if m.cfg.Recalls {
@@ -208,13 +209,14 @@ func (m *mete) assemble(context.Context, process) error {
 	m.keeper = quota.NewKeeper(cfg, m.members.Incarnation())
 	m.board.Log, m.board.OnRecall, m.board.OnAccount = m.log, m.keeper.Recalled, m.keeper.Changed
 	m.sweeper = store.NewSweeper(m.etcd, m.members.Liable, m.members.Incarnation)
-	m.sweeper.Log = m.log
+	m.sweeper.Log, m.sweeper.Declared = m.log, func(tenant string) bool { return m.decider.Declared(tenant) }
 	m.writes = store.NewWrites(m.etcd)
 	m.writes.Log = m.log
 	m.recovery = quota.NewRecovery(quota.RecoveryConfig{
 		Store: m.leases.Store, Now: time.Now,
 		Settled: func(holders []string) { m.settled = holders },
 	}, m.orphans)
+	m.orphans = nil // the recovery lets go of each as it is settled
 	m.looked = make(chan string, mostLooked)
 	m.decider = authz.New(authz.Config{
 		Keeper: m.keeper, Now: time.Now, MaxTenants: m.cfg.MaxTenants, MaxCounters: m.cfg.MaxCounters, MaxRuleSeries: m.cfg.MaxRatelimitSeries,
@@ -288,6 +290,7 @@ func (m *mete) run(ctx context.Context, _ process) error {
 	m.parts.start(ctx, "leases close to lease-wait", m.leases.run)
 	m.parts.start(ctx, "rules settled later", m.tellLooked)
 	m.parts.start(ctx, "whether etcd takes writes", m.gate.after(m.writes.Run))
+	m.parts.start(ctx, "memory", m.tidy)
 	m.parts.start(ctx, "seals", m.gate.after(m.seals.Run))
 	m.parts.start(ctx, "recovery", m.recover)
 	if m.journal != nil {

@@ -34,8 +34,9 @@ func (s settings) check() error {
 	c.check(s.MaxStreams >= 1 && s.MaxStreams <= 1<<31-1, "max-streams %d must be from 1 to 2147483647", s.MaxStreams)
 	c.check(envoy.IsRefusal(s.UnknownHostStatus), "unknown-host-status %d must be an HTTP status from 400 to 599 that Envoy knows, such as 404", s.UnknownHostStatus)
 	s.checkIntake(&c)
-	c.check(s.MaxTenants >= 1, "max-tenants %d must be at least 1", s.MaxTenants)
-	c.check(s.MaxCounters >= 1, "max-counters %d must be at least 1", s.MaxCounters)
+	c.check(s.MaxTenants >= 0, "max-tenants %d is negative; 0 follows the memory limit", s.MaxTenants)
+	c.check(s.MaxCounters >= 0, "max-counters %d is negative; 0 follows the memory limit", s.MaxCounters)
+	c.check(s.MaxNewAccounts >= 0, "max-new-accounts %d is negative; 0 is any number", s.MaxNewAccounts)
 	c.check(s.MaxRatelimitSeries >= 1 && s.MaxRatelimitSeries <= maxRatelimitSeries,
 		"max-ratelimit-series %d must be from 1 to %d: each is five lines of every scrape", s.MaxRatelimitSeries, maxRatelimitSeries)
 	c.check(s.GOGC >= 1 || s.GOGC == -1, "gogc %d must be a percentage above 0, or -1 for off", s.GOGC)

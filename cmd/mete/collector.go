@@ -93,6 +93,8 @@ type collector struct {
 
 	leased, bound, pending, letOn, dropped, recalls, returned                                      *prometheus.Desc
 	storeOps, batched, roundTrip, failovers, quarantined, swept, ended, journalCells, unremembered *prometheus.Desc
+
+	shared, queuedUnits, queuers, rationed *prometheus.Desc
 }
 
 func newCollector(read func() readings) *collector {
@@ -124,7 +126,11 @@ func newCollector(read func() readings) *collector {
 		bound:        desc("overshoot_bound_units", "By how much tenants can go past their quotas should this replica be lost now.", "app", "limit"),
 		pending:      desc("usage_pending_units", "Units used and not reported yet.", "app", "limit"),
 		letOn:        desc("unavailable_units_total", "Units let on without a lease while etcd was away."),
-		dropped:      desc("usage_dropped_units_total", "Units used that are never billed: held for more than 10 min, or of tenants past what memory holds while etcd is away.", "reason"),
+		shared:       desc("shared_requests_total", "Requests, and descriptors, decided by a slot that names share for which memory or max-new-accounts leaves no room."),
+		queuedUnits:  desc("queued_units_total", "Units let on without a lease because so many waited for one that etcd was not asked in time."),
+		queuers:      desc("lease_queue_timeouts_total", "Times that a request stopped waiting for a lease before etcd was asked for it, and on_unavailable decided that request alone."),
+		rationed:     desc("rationed_accounts_total", "Accounts that new names without a document did not get, by max-new-accounts."),
+		dropped:      desc("usage_dropped_units_total", "Units used that are never billed: held for more than 10 min, or of names that shared a slot for lack of room.", "reason"),
 		recalls:      desc("recalls_total", "Times that other replicas were asked for units."),
 		returned:     desc("recalled_units_total", "Units returned because another replica asked for them."),
 		storeOps:     desc("store_requests_total", "Requests to etcd on behalf of accounts; lost: computed anew, unknown: of unknown outcome.", "kind"),
@@ -133,7 +139,7 @@ func newCollector(read func() readings) *collector {
 		failovers:    desc("store_failovers_total", "Times that another endpoint of etcd became the preferred one."),
 		quarantined:  desc("store_quarantined_endpoints", "Endpoints of etcd that are avoided because they did not answer."),
 		swept:        desc("reclaimed_units_total", "Units that a sweep took back from replicas that are gone."),
-		ended:        desc("removed_counters_total", "Accounts of rate limit descriptors that a sweep removed, their windows long over."),
+		ended:        desc("removed_counters_total", "Accounts of rate limit descriptors, and of tenants without a document, that a sweep removed, their windows long over."),
 		journalCells: desc("journal_cells", "Purses whose use the journal remembers now."),
 		unremembered: desc("journal_unremembered_purses_total", "Purses that the journal had no room for: a kill loses what they have not reported."),
 	}
@@ -146,6 +152,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		c.storeUp, c.writable, c.revision, c.tenants, c.counters, c.replicas,
 		c.leased, c.bound, c.pending, c.letOn, c.dropped, c.recalls, c.returned,
 		c.storeOps, c.batched, c.roundTrip, c.failovers, c.quarantined, c.swept, c.ended, c.journalCells, c.unremembered,
+		c.shared, c.queuedUnits, c.queuers, c.rationed,
 	} {
 		ch <- d
 	}
@@ -216,6 +223,10 @@ func (c *collector) collectLeases(s sink, r readings) {
 		s.gauge(c.pending, float64(l.Pending), l.App, l.Limit)
 	}
 	s.counter(c.letOn, r.Keeper.LetOnUnits)
+	s.counter(c.shared, r.Decider.Shared)
+	s.counter(c.queuedUnits, r.Keeper.QueuedUnits)
+	s.counter(c.queuers, r.Keeper.Queuers)
+	s.counter(c.rationed, r.Keeper.Rationed)
 	s.counter(c.dropped, r.Keeper.DroppedUnits+r.Recovery.Dropped, "held")
 	s.counter(c.dropped, r.Decider.Uncounted, "full")
 	s.counter(c.recalls, r.Keeper.Recalls)

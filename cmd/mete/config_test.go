@@ -94,6 +94,7 @@ func valuesOfSettings() map[string][3]string {
 		"recalls":                {"false", "true", "false"},
 		"max-tenants":            {"1", "2", "3"},
 		"max-counters":           {"1", "2", "3"},
+		"max-new-accounts":       {"1", "2", "3"},
 		"unknown-host-status":    {"403", "421", "503"},
 		"shadow-mode":            {"true", "false", "true"},
 		"max-ratelimit-series":   {"1", "2", "3"},
@@ -157,7 +158,7 @@ func TestGOGC(t *testing.T) {
 		vars map[string]string
 		want int
 	}{
-		{nil, 400},
+		{nil, 100},
 		{map[string]string{"GOGC": "75"}, 75},
 		{map[string]string{"GOGC": "off"}, -1},
 		{map[string]string{"GOGC": "75", "METE_GOGC": "150"}, 150},
@@ -257,10 +258,12 @@ func TestCheck(t *testing.T) {
 		{[]string{"--max-connection-age=1s"}, "max-connection-age 1s must be 0"},
 		{[]string{"--max-connection-age=0"}, ""},
 		{[]string{"--max-streams=0"}, "max-streams 0"},
-		{[]string{"--max-tenants=0"}, "max-tenants 0"},
 		{[]string{"--unknown-host-status=200"}, "unknown-host-status 200"},
 		{[]string{"--unknown-host-status=499"}, "unknown-host-status 499"},
-		{[]string{"--max-counters=0"}, "max-counters 0"},
+		{[]string{"--max-tenants=-1"}, "max-tenants -1"},
+		{[]string{"--max-counters=-1"}, "max-counters -1"},
+		{[]string{"--max-new-accounts=-1"}, "max-new-accounts -1"},
+		{[]string{"--max-tenants=0", "--max-counters=0", "--max-new-accounts=0"}, ""},
 		{[]string{"--max-ratelimit-series=0"}, "max-ratelimit-series 0 must be from 1 to 1000000"},
 		{[]string{"--max-ratelimit-series=1000001"}, "max-ratelimit-series 1000001 must be from 1 to 1000000"},
 		{[]string{"--max-ratelimit-series=1000000"}, ""},

@@ -53,7 +53,8 @@ func (m *mete) remembers() quota.Journal {
 
 // recover reports what killed processes had not.
 func (m *mete) recover(ctx context.Context) error {
-	if n := len(m.orphans); n > 0 {
+	orphans := m.recovery.Stats().Left
+	if n := orphans; n > 0 {
 		m.log.Info().Int("accounts", n).Msg("reporting what a killed process had used")
 	}
 	if m.journal == nil {
@@ -65,7 +66,7 @@ func (m *mete) recover(ctx context.Context) error {
 		return nil
 	}
 	m.recovered(ctx)
-	if len(m.orphans) > 0 {
+	if orphans > 0 {
 		s := m.recovery.Stats()
 		m.log.Info().Int64("reported", s.Reported).Int64("lost", s.Lost).Int64("dropped", s.Dropped).
 			Msg("what a killed process had used is settled")

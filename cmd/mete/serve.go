@@ -41,6 +41,7 @@ SIGHUP rereads the TLS files and opens the file of usage events anew.`,
 		defer signal.Stop(hup)
 		defer signal.Stop(end)
 		debug.SetGCPercent(s.GOGC)
+		s.limitMemory(env, os.DirFS("/"))
 		return serve(cmd.Context(), s, process{env: env, stderr: cmd.ErrOrStderr(), exit: os.Exit, hup: hup, end: end})
 	}
 	return cmd
@@ -65,6 +66,7 @@ func serve(ctx context.Context, s settings, p process) error {
 	}
 	log, gate := newLogger(p.stderr, level, time.Now)
 	warn(log, s, p.env)
+	log.Info().Int64("limit", s.memory.limit).Str("from", s.memory.source).Int("max-tenants", s.MaxTenants).Int("max-counters", s.MaxCounters).Msg("memory")
 	ctx, release := untilSignal(ctx, p.end, p.exit)
 	defer release()
 

@@ -30,6 +30,7 @@ const (
 type settings struct {
 	config
 	origin map[string]origin
+	memory memory // that this process may take
 }
 
 // given tells whether somebody has written the setting, be it its default.
