@@ -3,7 +3,8 @@
 // paused, links are cut, replies are lost and plans are edited. Then it checks that
 // nothing that mete promises was broken: by the books of every revision of etcd, by
 // the histories that replicas write of their own operations, and by what callers
-// were told, of tenants and of the counters of rate limit descriptors. Behind a real Envoy
+// were told, of tenants and of the counters of rate limit descriptors. It makes up names by the
+// thousands. Behind a real Envoy
 // it breaks the stream of the access log and restarts metes, and holds accounts against how
 // each request ended. It fails if anything is not as promised, and leaves nothing running.
 //
@@ -83,7 +84,8 @@ func scenarios() [][]scenario {
 		{{"killed", playKilled}, {"paused", playPaused}},
 		{{"lost", playLost}, {"skew", playSkew}},
 		{{"log", playLog}, {"restart", playRestart}, {"counters", playCounters}},
-		{{"hot", playHot}}, // needs the machine for itself
+		{{"hot", playHot}}, // these need the machine for themselves
+		{{"flood", playFlood}},
 	}
 }
 

@@ -101,6 +101,9 @@ func embed(args []string) []string {
 // Log returns what mete has written.
 func (m *Mete) Log() string { return m.log.String() }
 
+// Pid returns the process id of mete.
+func (m *Mete) Pid() int { return m.cmd.Process.Pid }
+
 // Stop ends mete in order and waits for it. It fails if mete does, or if the race
 // detector has found something. A second Stop does nothing.
 func (m *Mete) Stop() error {
