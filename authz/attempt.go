@@ -98,7 +98,7 @@ func (a *attempt) wanted(units int64) int64 {
 
 func (a *attempt) examineQuota(s *step, l *plan.EffectiveLimit, slot *slot, units int64) {
 	if a.cost.dry {
-		a.refused = a.refused || !slot.anyLeft(a.moment)
+		a.refused = a.refused || !a.cost.replay && !slot.anyLeft(a.moment)
 		return
 	}
 	purse := a.d.purse(s.node, slot, a.path.root(), a.moment)
@@ -221,7 +221,7 @@ func (a *attempt) describeQuota(state *LimitState, slot *slot, refused bool) {
 		state.Refused = refused && a.refused && !a.cost.replay && purse.Lacks(a.at, state.Asked)
 	}
 	if refused && a.cost.dry {
-		state.Refused = !slot.anyLeft(a.moment)
+		state.Refused = !a.cost.replay && !slot.anyLeft(a.moment)
 	}
 	state.tooLarge(state.Asked, slot.terms.Ceiling)
 }

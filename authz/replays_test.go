@@ -71,6 +71,23 @@ func TestReplays_C16_AReplayIsNotRefused(t *testing.T) {
 	})
 }
 
+// Who only asks whether a replay would be let on is told so.
+func TestReplays_C16_LooksAtAReplay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := spent(t, "")
+		k.replays("k1")
+		look := func(key string) authz.Request {
+			req := mutation(key)
+			req.CheckOnly = true
+			return req
+		}
+		if dec := k.ask(look("k1")); !dec.Outcome.Admits() {
+			t.Errorf("a replay: %q", dec.Outcome.Word())
+		}
+	})
+}
+
 // One key that was replayed lifts no rate limit: who repeats a request has it answered as
 // often as the limit lets requests on, and takes of other units what the route reserves
 // until the answer is marked.
