@@ -28,7 +28,7 @@ GEN_GRPC_STAMP    := $(BIN)/.protoc-gen-grpc-$(GEN_GRPC_VERSION)
 GEN_CONNECT_STAMP := $(BIN)/.protoc-gen-connect-$(GEN_CONNECT_VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos lint build bench fuzz generate clean envoy
+.PHONY: help demo test chaos lint build bench fuzz generate clean envoy servers
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,7 +37,7 @@ demo: ## see mete at work behind a real Envoy; KEEP=1 leaves it up to play with
 	@$(GO) build -o $(BIN)/demo ./test/demo
 	@$(BIN)/demo $(if $(KEEP),-keep)
 
-test: envoy ## all tests with the race detector, the end-to-end tests with a real Envoy included
+test: envoy servers ## all tests with the race detector, the end-to-end tests with a real Envoy included
 	$(if $(RACE),,@echo "no C compiler: testing without the race detector")
 	$(GO) test $(RACE) -timeout 9m ./...
 
@@ -65,6 +65,9 @@ clean: ## remove what make built and fetched
 
 envoy: # find an Envoy, or fetch one into .cache/
 	@$(GO) run ./test/envoy/get
+
+servers: # install what the servers of test/servers need into .cache/, as far as the machine has the programs to do so
+	@$(GO) run ./test/servers/get
 
 bin/etcdctl: tools/etcdctl/go.mod tools/etcdctl/main.go
 	$(GO) build -C tools/etcdctl -ldflags '-s -w' -o $(BIN)/etcdctl .

@@ -217,6 +217,30 @@ func cutParameters(s string) string {
 	return b.String()
 }
 
+// cutQuery ends a path at an escaped "?" or "#", as whoever resolves escapes, writes a
+// path of that, and has it read again.
+func cutQuery(s string) string {
+	for i := 0; ; i++ {
+		next := strings.IndexByte(s[i:], '%')
+		if next < 0 {
+			return s
+		}
+		i += next
+		if c, ok := escapeAt(s, i); ok && i > 0 && (c == '?' || c == '#') {
+			return s[:i]
+		}
+	}
+}
+
+// cutBlanks ends a path before the bytes at its end that are blanks in Latin 1, as
+// servers do which read a request's line in that.
+func cutBlanks(s string) string {
+	for s != "" && (s[len(s)-1] == 0x85 || s[len(s)-1] == 0xa0) {
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
 // mergeSlashes makes one slash of each run of them.
 func mergeSlashes(s string) string {
 	if !strings.Contains(s, "//") {

@@ -52,6 +52,8 @@ func (p *Paths) readings(path string) readings {
 			r.add(cutParameters(s))
 		}
 		r.add(mergeSlashes(s))
+		r.add(cutQuery(s))
+		r.add(cutBlanks(s))
 		resolved := resolveDots(s)
 		r.dots = r.dots || resolved != s
 		r.add(resolved)

@@ -99,6 +99,25 @@ var readingsOfPaths = map[string]string{
 	"/tree":                                "9",
 	"/v1/render%2f..%2fchat":               "1+400 tokens",
 
+	// Read again by who gets it from a proxy that resolves escapes.
+	"/v1/render%3f":        "50",
+	"/v1/render%253Fx":     "50",
+	"/v1/render%23/../x":   "50",
+	"/public/../v1/chat%3": "50+400 tokens",
+	"/health%3f":           "1",
+	"/public/who%3f":       "free",
+
+	// Bytes that are blanks for servers which read Latin 1.
+	"/v1/render\xa0":         "50",
+	"/v1/render\x85\xa0":     "50",
+	"/v1/chat%A0":            "1",
+	"/health\xa0":            "1",
+	"/public/caf\xc3\xa9":    "free",
+	"/public/voil\xc3\xa0":   "free",
+	"/v1/render\xa0?x":       "50",
+	"/v1/re\xa0nder":         "1",
+	"/v1/render\xe2\x80\xa8": "1",
+
 	// What no server reads.
 	"/public/%00":      "50+400 tokens",
 	"/public/%0a":      "50+400 tokens",
@@ -257,6 +276,7 @@ func servers() map[string]func(string) string {
 		"cuts ; between":                in(readDecoded, readWithoutParameters, readDots),
 		"resolves dots alone":           in(readDots),
 		"resolves, then cuts ;":         in(readDots, readWithoutParameters),
+		"decodes, is read again":        in(readDecoded, readToEnd, readDecoded, readDots),
 		"nothing":                       in(),
 		"decodes twice":                 in(readDecoded, readDots, readDecoded, readDots),
 		"ignores case and a last slash": in(strings.ToLower, readWithoutSlash),
@@ -308,6 +328,13 @@ func readWithoutParameters(s string) string {
 		segments[i], _, _ = strings.Cut(segments[i], ";")
 	}
 	return strings.Join(segments, "/")
+}
+
+func readToEnd(s string) string {
+	if at := strings.IndexAny(s[1:], "?#"); at >= 0 {
+		return s[:1+at]
+	}
+	return s
 }
 
 func readWithoutSlash(s string) string {

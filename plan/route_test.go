@@ -71,7 +71,7 @@ func TestRoute_C025_Spelling(t *testing.T) {
 		"/v1/render;a=b": 50,
 		"/v1%2Frender":   50,
 		"/v1/render/.":   50,
-		"/v1/render%3Fx": 1,
+		"/v1/render%3Fx": 50,
 		"/":              1,
 		"*":              1,
 
