@@ -131,10 +131,16 @@ func (a *app) get(t *testing.T, path string) *reply {
 // sendTo sends a GET to a listener, for /hello unless a path follows.
 func (a *app) sendTo(t *testing.T, target string, headers ...string) *reply {
 	t.Helper()
+	return a.sendAs(t, http.MethodGet, target, headers...)
+}
+
+// sendAs is sendTo with any method.
+func (a *app) sendAs(t *testing.T, method, target string, headers ...string) *reply {
+	t.Helper()
 	if !strings.Contains(target, "/") {
 		target += "/hello"
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+target, http.NoBody)
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+target, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
