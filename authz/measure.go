@@ -30,26 +30,45 @@ const longestLiable = 29 * time.Minute
 
 // Measure finds out what a request has used, by how it ended: nothing if it does not
 // cost by the app's count; else, of each unit, what the route's sources tell, or what
-// was reserved. The documents of now decide.
+// was reserved. The documents decide as they were when it was admitted, see
+// [plan.Snapshot.Tariff].
 func (d *Decider) Measure(r *Reservation, e *Ending, m *Measured) {
 	*m = Measured{Used: m.Used[:0], Long: e.Duration > longestLiable}
-	snap := d.current.Load().snapshot
-	var app *plan.App
-	if snap != nil {
-		app = snap.App(r.App)
-	}
-	if app == nil { // deleted meanwhile: nobody knows better
+	tariff := d.tariffToMeasure(r)
+	if tariff == nil {
 		for i := range r.Charges {
 			m.Used = append(m.Used, r.Charges[i].Units)
 		}
 		return
 	}
-	m.Replayed = replayed(&app.Count, e.Response)
-	m.Free = !billable(&app.Count, e, m.Replayed)
-	rule := snap.RouteToSettle(r.App, r.Route)
+	m.Replayed = replayed(&tariff.Count, e.Response)
+	m.Free = !billable(&tariff.Count, e, m.Replayed)
 	for i := range r.Charges {
-		m.Used = append(m.Used, d.used(rule, r, &r.Charges[i], e, m.Free))
+		m.Used = append(m.Used, d.used(tariff, r, &r.Charges[i], e, m.Free))
 	}
+}
+
+// tariffOf returns what r's request costs; nil where nobody knows and its app is gone.
+func (d *Decider) tariffOf(r *Reservation) *plan.Tariff {
+	tariff, _ := d.tariffKnown(r)
+	return tariff
+}
+
+func (d *Decider) tariffKnown(r *Reservation) (t *plan.Tariff, known bool) {
+	snap := d.current.Load().snapshot
+	if snap == nil {
+		return nil, false
+	}
+	return snap.Tariff(r.App, r.Route)
+}
+
+// tariffToMeasure is tariffOf, and counts what is not known.
+func (d *Decider) tariffToMeasure(r *Reservation) *plan.Tariff {
+	tariff, known := d.tariffKnown(r)
+	if !known {
+		d.stats.unknownTariffs.Add(1)
+	}
+	return tariff
 }
 
 // billable tells whether a request costs (A8, A9, A11, A12, C14, C15, C16).
@@ -77,29 +96,16 @@ func replayed(c *plan.Count, response Response) bool {
 	return strings.EqualFold(strings.TrimSpace(value), "true")
 }
 
-// reserveOf returns what rule says of a unit, or nil.
-func reserveOf(rule *plan.Rule, unit string) *plan.Reserve {
-	if rule == nil {
-		return nil
-	}
-	for i := range rule.Units {
-		if rule.Units[i].Unit == unit {
-			return &rule.Units[i]
-		}
-	}
-	return nil
-}
-
 // used returns what a request used of one charge.
-func (d *Decider) used(rule *plan.Rule, r *Reservation, c *Charged, e *Ending, free bool) int64 {
-	res := reserveOf(rule, c.Unit)
+func (d *Decider) used(tariff *plan.Tariff, r *Reservation, c *Charged, e *Ending, free bool) int64 {
+	res := tariff.Unit(c.Unit)
 	if free {
 		if reported(res) {
 			return unreported
 		}
 		return 0
 	}
-	if res == nil || res.Use == nil {
+	if res == nil {
 		return c.Units
 	}
 	for i := range res.Use {
@@ -113,7 +119,7 @@ func (d *Decider) used(rule *plan.Rule, r *Reservation, c *Charged, e *Ending, f
 	if reported(res) {
 		return unreported
 	}
-	return assumed(rule, res, r, c)
+	return assumed(tariff, res, r, c)
 }
 
 // reported tells whether the app may report what was used.
@@ -122,12 +128,12 @@ func reported(res *plan.Reserve) bool {
 }
 
 // assumed returns what counts as used where nobody has told.
-func assumed(rule *plan.Rule, res *plan.Reserve, r *Reservation, c *Charged) int64 {
+func assumed(tariff *plan.Tariff, res *plan.Reserve, r *Reservation, c *Charged) int64 {
 	switch res.Unreported {
 	case plan.UnreportedZero:
 		return 0
 	case plan.UnreportedWeight:
-		return times(rule.Weight, max(1, r.Hits))
+		return times(tariff.Weight, max(1, r.Hits))
 	case plan.UnreportedReserve:
 	}
 	return c.Units
@@ -169,9 +175,9 @@ func (d *Decider) number(s *plan.Source, response Response) (int64, bool) {
 // Units that the app may report are left for it to report.
 func (d *Decider) MeasureUnits(r *Reservation, unit string, n int64, giveBack bool, m *Measured) Settled {
 	*m = Measured{Used: m.Used[:0]}
-	rule := d.ruleOf(r)
+	tariff := d.tariffToMeasure(r)
 	if unit == "" {
-		unit = measuredUnit(rule)
+		unit = measuredUnit(tariff)
 	}
 	if n < 0 || n > maxUnits {
 		d.stats.badUnits.Add(1)
@@ -183,7 +189,7 @@ func (d *Decider) MeasureUnits(r *Reservation, unit string, n int64, giveBack bo
 		used := c.Units
 		switch {
 		case c.Unit != unit:
-			if reported(reserveOf(rule, c.Unit)) {
+			if reported(tariff.Unit(c.Unit)) {
 				used = unreported
 			}
 		case giveBack:
@@ -200,23 +206,11 @@ func (d *Decider) MeasureUnits(r *Reservation, unit string, n int64, giveBack bo
 	return 0
 }
 
-// measuredUnit returns the first unit that a rule measures, or requests.
-func measuredUnit(rule *plan.Rule) string {
-	if rule != nil {
-		for i := range rule.Units {
-			if rule.Units[i].Use != nil {
-				return rule.Units[i].Unit
-			}
-		}
+// measuredUnit returns the one unit that a tariff measures, the first by its name, or
+// requests.
+func measuredUnit(tariff *plan.Tariff) string {
+	if tariff != nil && len(tariff.Units) > 0 {
+		return tariff.Units[0].Unit
 	}
 	return plan.DefaultUnit
-}
-
-// ruleOf returns the rule of r's route as it is now, or nil.
-func (d *Decider) ruleOf(r *Reservation) *plan.Rule {
-	snap := d.current.Load().snapshot
-	if snap == nil {
-		return nil
-	}
-	return snap.RouteToSettle(r.App, r.Route)
 }

@@ -69,8 +69,9 @@ func TestMeasure_A26_C090_NobodyKnows(t *testing.T) {
 		if got := k.end(silent, authz.Ending{Status: 200, GRPC: -1}); got != authz.SettledAsReserved {
 			t.Errorf("without an answer: %q", got.Word())
 		}
-		k.remove(plan.KindApp, "api")
-		if got := k.end(gone, answered(500)); got != authz.SettledAsReserved {
+		empty := newDeskOn(t, k.memory, "r2", app("")+tenantDoc("org:a", "{}"), 0).seals()
+		empty.remove(plan.KindApp, "api")
+		if got := empty.end(gone, answered(500)); got != authz.SettledAsReserved {
 			t.Errorf("without the app: %q", got.Word())
 		}
 		k.mustUse(nil, 2, 200)

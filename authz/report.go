@@ -260,10 +260,9 @@ func (d *Decider) toldOf(o *openReservation, r *Reservation, m *Measured, i int)
 	return n
 }
 
-// measures tells whether the documents of now say where to find what a request used.
+// measures reports whether r's tariff says where to find what the request used.
 func (d *Decider) measures(r *Reservation, unit string) bool {
-	res := reserveOf(d.ruleOf(r), unit)
-	return res != nil && len(res.Use) > 0
+	return d.tariffOf(r).Unit(unit) != nil
 }
 
 // expects returns what was reported of a unit, or else what is assumed until it is.

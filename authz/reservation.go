@@ -119,7 +119,7 @@ func (d *Decider) reserve(now time.Time, r *Reservation, dec *Decision, more []D
 	r.Decision, r.Replica, r.Number, r.Hits = dec.ID, d.process, dec.number, dec.hits
 	r.App, r.Class, r.Route, r.Principal, r.Attribution = dec.App.Name, dec.Class, dec.Route, dec.Principal, dec.attribution
 	if dec.rule != nil {
-		r.Route = dec.rule.Settlement()
+		r.Route = d.current.Load().snapshot.Settlement(dec.rule)
 	}
 	r.Replay = dec.replayKey
 	r.add(dec)
@@ -177,3 +177,16 @@ func (d *Decider) Open(token string, r *Reservation) Settled {
 
 // Here tells whether this process has decided r.
 func (d *Decider) Here(r *Reservation) bool { return r.Replica == d.process }
+
+// reserveOf returns what rule says of a unit, or nil.
+func reserveOf(rule *plan.Rule, unit string) *plan.Reserve {
+	if rule == nil {
+		return nil
+	}
+	for i := range rule.Units {
+		if rule.Units[i].Unit == unit {
+			return &rule.Units[i]
+		}
+	}
+	return nil
+}

@@ -74,9 +74,9 @@ func (d *Decider) unreported(r *Reservation, c *Charged, free bool) int64 {
 	if free {
 		return 0
 	}
-	rule := d.ruleOf(r)
-	if res := reserveOf(rule, c.Unit); res != nil {
-		return assumed(rule, res, r, c)
+	tariff := d.tariffOf(r)
+	if res := tariff.Unit(c.Unit); res != nil {
+		return assumed(tariff, res, r, c)
 	}
 	return c.Units
 }

@@ -34,6 +34,9 @@ type Stats struct {
 
 	BadUnits int64 // numbers of used units that were none
 	AboveMax int64 // requests that used more than their route's max
+	// UnknownTariffs are requests of which nobody remembered what they cost, see
+	// [plan.Snapshot.Tariff].
+	UnknownTariffs int64
 	// Forgiven are units that rate limits were owed and are not any more, because a debt
 	// is bounded.
 	Forgiven int64
@@ -59,6 +62,7 @@ type stats struct {
 	rules *ruleStats
 
 	unsealed, badUnits, aboveMax atomic.Int64
+	unknownTariffs               atomic.Int64
 	forgiven                     atomic.Int64 // of debts, in units
 	settled                      SettledTally
 
@@ -121,6 +125,7 @@ func (s *stats) read() Stats {
 		OnBehalfRejected: maps.Clone(s.onBehalf), UnknownRoutes: maps.Clone(s.unknown),
 		Settled: make(map[Settled]int64), Unsealed: s.unsealed.Load(),
 		BadUnits: s.badUnits.Load(), AboveMax: s.aboveMax.Load(), Forgiven: s.forgiven.Load(),
+		UnknownTariffs: s.unknownTariffs.Load(),
 	}
 	for i, n := range s.settled.Read() {
 		if n > 0 {

@@ -25,6 +25,8 @@ type Catalog struct {
 	children map[string]int            // tenants that name a parent, by parent
 	zones    map[string]*time.Location // so that a million tenants share theirs
 
+	tariffs keptTariffs
+
 	siblings map[string]map[string]bool // documents of rate limits that are or may be of a domain, by domain
 	stale    map[string]bool            // domains to be compiled for the next snapshot
 	strict   map[string]bool            // documents of rate limits that were never valid: whether they want on_unavailable: deny
@@ -37,6 +39,7 @@ func NewCatalog() *Catalog {
 		planUse:  map[string]map[string]int{},
 		children: map[string]int{},
 		zones:    map[string]*time.Location{},
+		tariffs:  keptTariffs{all: map[string]*keptTariff{}, owed: map[string]bool{}},
 		siblings: map[string]map[string]bool{},
 		stale:    map[string]bool{},
 		strict:   map[string]bool{},
@@ -91,7 +94,7 @@ func (c *Catalog) PutBroken(kind Kind, name string, revision int64, why string, 
 	broken := entry{revision: revision, broken: why}
 	switch kind {
 	case KindApp:
-		c.now.apps.edit(c.age)[name] = &appEntry{entry: broken, routes: newRouteTable(Paths{}, nil), standIn: gistOf(kind, text).standIn(name, why)}
+		c.now.apps.edit(c.age)[name] = &appEntry{entry: broken, routes: newRouteTable(nil, nil), standIn: gistOf(kind, text).standIn(name, why)}
 		c.compileApps()
 	case KindPlan:
 		c.now.plans.edit(c.age)[name] = &planEntry{entry: broken}
@@ -258,12 +261,9 @@ func (c *Catalog) compileRoutes(app string) {
 		return
 	}
 	e := *old
-	var paths Paths
-	if e.app != nil {
-		paths = e.app.Paths
-	}
-	e.routes = newRouteTable(paths, c.routesOf(app, nil))
+	e.routes = newRouteTable(e.app, c.routesOf(app, nil))
 	c.now.apps.edit(c.age)[app] = &e
+	c.keepTariffs(e.routes)
 }
 
 // routesOf returns the routes of an app in the order of their names, with more in

@@ -99,7 +99,8 @@ func together(rules []*Rule) *Rule {
 	first := slices.MaxFunc(rules, func(a, b *Rule) int {
 		return cmp.Or(cmp.Compare(a.requests(), b.requests()), btoi(a.Name != "")-btoi(b.Name != ""))
 	})
-	all := &Rule{Name: first.Name, Settles: first.Name}
+	all := &Rule{Name: first.Name}
+	tariffs := []string{first.tariffFor("")}
 	dear := map[string]*Rule{}
 	for _, r := range rules {
 		all.Meter, all.Check = all.Meter || r.Meter, all.Check || r.Check
@@ -122,14 +123,18 @@ func together(rules []*Rule) *Rule {
 		}
 		all.Units = append(all.Units, *res)
 		if res.Use != nil {
-			all.Settles += "," + unit + "=" + dear[unit].settledBy(unit)
+			tariffs = append(tariffs, unit+"="+dear[unit].tariffFor(unit))
 		}
 	}
-	if !strings.Contains(all.Settles, ",") {
-		all.Settles += "," // it is none of them
+	if len(tariffs) == 1 {
+		tariffs = append(tariffs, "") // it is none of them
 	}
+	all.settledBy(strings.Join(tariffs, ","))
 	return all
 }
+
+// settledBy makes r be settled by a tariff.
+func (r *Rule) settledBy(tariff string) { r.tariff, r.settlement = tariff, r.Name+","+tariff }
 
 func btoi(b bool) int {
 	if b {
@@ -138,55 +143,17 @@ func btoi(b bool) int {
 	return 0
 }
 
-// settledBy returns the name of the rule that says how a unit is settled.
-func (r *Rule) settledBy(unit string) string {
-	_, parts, made := strings.Cut(r.Settles, ",")
-	if !made {
-		return r.Name
+// tariffFor returns the id of the tariff that says how a unit is settled, or, of no unit,
+// which requests cost.
+func (r *Rule) tariffFor(unit string) string {
+	id, parts, made := strings.Cut(r.tariff, ",")
+	if !made || unit == "" {
+		return id
 	}
 	for part := range strings.SplitSeq(parts, ",") {
-		if of, name, _ := strings.Cut(part, "="); of == unit {
-			return name
+		if of, id, _ := strings.Cut(part, "="); of == unit {
+			return id
 		}
 	}
 	return ""
-}
-
-// settling returns the rule by which requests are settled that were charged by one of
-// this Settles, as far as the rules are there now; nil if none is.
-func (t *routeTable) settling(settles string) *Rule {
-	name, parts, made := strings.Cut(settles, ",")
-	if !made {
-		return t.named[name]
-	}
-	all := &Rule{Name: name, Settles: settles, Meter: true, Check: true}
-	if first := t.named[name]; first != nil {
-		all.Weight = first.Weight
-	}
-	for part := range strings.SplitSeq(parts, ",") {
-		unit, name, _ := strings.Cut(part, "=")
-		if r := t.named[name]; r != nil {
-			all.Weight = max(all.Weight, r.Weight)
-			if _, res := r.takes(unit); res != nil {
-				all.Units = append(all.Units, *res)
-			}
-		}
-	}
-	return all
-}
-
-// Settlement returns by what [Snapshot.RouteToSettle] finds the rule again: its name, and
-// for one that is made of several the names of those that say what was used. [RouteName]
-// returns the name alone.
-func (r *Rule) Settlement() string {
-	if r.Settles != "" {
-		return r.Settles
-	}
-	return r.Name
-}
-
-// RouteName returns the name of the rule that a settlement was returned for.
-func RouteName(settlement string) string {
-	name, _, _ := strings.Cut(settlement, ",")
-	return name
 }

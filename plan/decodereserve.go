@@ -41,13 +41,16 @@ func (o *object) reserve(unit string, weight int64) Reserve {
 	if use != nil {
 		u.Use = o.useSources(use, o.at("use"))
 	}
-	u.Unreported = choose(o, "unreported", UnreportedReserve,
-		option[Unreported]{"reserve", UnreportedReserve}, option[Unreported]{"weight", UnreportedWeight}, option[Unreported]{"zero", UnreportedZero})
+	u.Unreported = choose(o, "unreported", UnreportedReserve, unreportedWords()...)
 	if n := o.field("unreported"); n != nil && use == nil {
 		o.fail(n, o.at("unreported"), "tells what counts where use finds nothing, and there is no use; write use or leave it out")
 	}
 	o.done()
 	return u
+}
+
+func unreportedWords() []option[Unreported] {
+	return []option[Unreported]{{"reserve", UnreportedReserve}, {"weight", UnreportedWeight}, {"zero", UnreportedZero}}
 }
 
 func (o *object) useSources(n *node, path string) []Source {
@@ -59,9 +62,7 @@ func (o *object) useSources(n *node, path string) []Source {
 		if s.Kind == SourceNone {
 			return
 		}
-		if slices.ContainsFunc(all, func(t Source) bool {
-			return s.Kind == t.Kind && s.Name == t.Name && slices.Equal(s.Path, t.Path)
-		}) {
+		if slices.ContainsFunc(all, s.equal) {
 			o.fail(item, path, "is listed twice; keep one")
 		} else if len(all) > 0 && all[len(all)-1].Kind == SourceReport {
 			o.fail(item, path, "comes after report, and a report may come when all others have told; write report last")

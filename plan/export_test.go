@@ -107,3 +107,6 @@ func NewDescriptorTable(l *RateLimits) *DescriptorTable {
 	}
 	return newDescriptorTable(l, &s)
 }
+
+// TariffID is tariffID.
+func TariffID(text []byte) string { return tariffID(text) }

@@ -16,10 +16,12 @@ type routeTable struct {
 	capitals bool // folded is another tree
 	slashes  bool // cut is another tree
 
-	rules  []*Rule
-	named  map[string]*Rule
-	hosted bool  // some rules are for certain hosts
-	plain  *Rule // for requests that no rule matches
+	rules   []*Rule
+	named   map[string]*Rule
+	tariffs map[string]*Tariff // of the rules, by their ids
+	guess   *Tariff            // of requests whose rule is not known
+	hosted  bool               // some rules are for certain hosts
+	plain   *Rule              // for requests that no rule matches
 
 	// For paths that cannot be read: what costs as much as the dearest rules of all
 	// hosts, and the rules of certain hosts that may cost more.
@@ -58,16 +60,19 @@ type routeRef struct {
 }
 
 // newRouteTable compiles the rules of an app, of all its Routes documents in the
-// order of their names.
-func newRouteTable(paths Paths, all []*Routes) *routeTable {
+// order of their names. A nil app is one that was never valid.
+func newRouteTable(app *App, all []*Routes) *routeTable {
 	t := &routeTable{
-		paths: paths,
-		named: map[string]*Rule{},
+		named: map[string]*Rule{}, tariffs: map[string]*Tariff{},
 		plain: &Rule{Weight: 1, Meter: true, Check: true},
+	}
+	if app != nil {
+		t.paths = app.Paths
 	}
 	for _, rs := range all {
 		for i := range rs.Rules {
-			rule := &rs.Rules[i]
+			rule := new(Rule)
+			*rule = rs.Rules[i]
 			t.rules = append(t.rules, rule)
 			t.hosted = t.hosted || len(rule.Hosts) > 0
 			s := rule.shape()
@@ -78,9 +83,39 @@ func newRouteTable(paths Paths, all []*Routes) *routeTable {
 			}
 		}
 	}
+	t.settle(app)
 	t.grow()
 	t.price()
 	return t
+}
+
+// settle gives each rule its tariff.
+func (t *routeTable) settle(app *App) {
+	if app == nil {
+		return
+	}
+	for _, rule := range slices.Concat(t.rules, []*Rule{t.plain}) {
+		tariff := rule.tariffOf(&app.Count)
+		id := tariffID(tariff.text())
+		if t.tariffs[id] == nil {
+			t.tariffs[id] = tariff
+		}
+		rule.settledBy(id)
+	}
+	t.guess = guessed(&app.Count, t.rules)
+}
+
+// tariffNamed returns the id of the tariff of a rule by its name, "" for requests that no
+// rule matches.
+func (t *routeTable) tariffNamed(name string) (id string, ok bool) {
+	if name == "" {
+		return t.plain.tariff, true
+	}
+	rule := t.named[name]
+	if rule == nil {
+		return "", false
+	}
+	return rule.tariff, true
 }
 
 // grow builds the trees.

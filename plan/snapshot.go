@@ -23,6 +23,7 @@ type Snapshot struct {
 	limited        small[*Domain]  // by domain
 	cascades       bool            // of limits that do not say it
 	settledLater   map[string]bool // paths of rules; it is replaced, never changed
+	tariffs        small[*Tariff]  // by their ids; those of the rules, and of earlier ones
 }
 
 // An entry is what is known of one document: the document, or why there never was
@@ -240,16 +241,6 @@ func (s *Snapshot) RouteByName(app, name string) *Rule {
 		return nil
 	}
 	return e.routes.named[name]
-}
-
-// RouteToSettle returns the rule as it is now by which a request is settled that was
-// charged by the rule which [Rule.Settlement] returned this for; nil if it is gone.
-func (s *Snapshot) RouteToSettle(app, settlement string) *Rule {
-	e := s.apps.entries[app]
-	if e == nil || e.app == nil {
-		return nil
-	}
-	return e.routes.settling(settlement)
 }
 
 // Void returns the revision that has voided the leases of a name, and the tokens of a

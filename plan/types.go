@@ -430,9 +430,10 @@ type Rule struct {
 	Reason string
 	Units  []Reserve
 
-	// Settles is by what [Snapshot.RouteToSettle] finds a rule that is made of several,
-	// for a path that may be read in several ways; "": by its name.
-	Settles string
+	// Of a rule in a snapshot. A rule that is made of several, for a path that may be read
+	// in several ways, has the tariffs of several, see routeTable.
+	tariff     string // "ID" or "ID,UNIT=ID,..."
+	settlement string // NAME,tariff
 }
 
 // A Reserve is what a route takes of a unit before the request runs, and how it is

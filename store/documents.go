@@ -149,6 +149,7 @@ func (d *Documents) handle(ctx context.Context, b batch) error {
 		d.OnApplied(delay)
 	}
 	d.record(ctx)
+	d.recordTariffs(ctx)
 	d.ensureEpoch(ctx)
 	return nil
 }
@@ -288,6 +289,7 @@ func (d *Documents) again(ctx context.Context) {
 		d.settle(ctx)
 	}
 	d.record(ctx)
+	d.recordTariffs(ctx)
 	d.ensureEpoch(ctx)
 }
 

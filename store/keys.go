@@ -25,6 +25,7 @@ import (
 //	/mete/v1/state/recalls/HH/TENANT/LIMIT/WINDOW    units are wanted back
 //	/mete/v1/state/jobs/NAME                         whose turn it is, and where
 //	/mete/v1/state/later/RULE                        what the rule of a domain is charged are bills
+//	/mete/v1/state/tariffs/ID                        what requests cost that a rule of this or an earlier Routes admitted
 //	/mete/v1/state/seals/ID                          a key that seals reservations
 const (
 	Prefix = "/mete/v1/"
@@ -59,6 +60,9 @@ const (
 	// LaterPrefix precedes the path of a rule of a rate limit domain whose charges tell of
 	// use that happened. The value is empty.
 	LaterPrefix = statePrefix + "later/"
+	// TariffsPrefix precedes the id of a tariff, which its value says as documents do; see
+	// [plan.Tariff].
+	TariffsPrefix = statePrefix + "tariffs/"
 	// stateEnd is the first key after all of state: '0' follows '/'.
 	stateEnd = Prefix + "state0"
 	// prefixEnd is the first key after all keys.

@@ -110,6 +110,7 @@ func documentSpans() []span {
 		{stateEnd, prefixEnd},
 		{versionsPrefix, versionsPrefix[:len(versionsPrefix)-1] + "0"},
 		prefixSpan(LaterPrefix),
+		prefixSpan(TariffsPrefix),
 	}
 }
 
@@ -118,6 +119,7 @@ func (s *shelf) apply(b batch) {
 	if b.full {
 		s.sweep(&b)
 		s.siblings = b.revision
+		s.catalog.ForgetStoredTariffs()
 	}
 	if s.fleet != nil {
 		s.fleet.apply(&b)
@@ -174,6 +176,10 @@ func (s *shelf) change(c change) {
 	if path, ok := ruleOf(c.key); ok {
 		s.catalog.SetSettledLater(path)
 		s.relevant = true
+		return
+	}
+	if id, ok := strings.CutPrefix(c.key, TariffsPrefix); ok {
+		s.relevant = s.catalog.SetTariff(plan.StoredTariff{ID: id, Text: c.value(), Revision: c.revision}) || s.relevant
 		return
 	}
 	switch {

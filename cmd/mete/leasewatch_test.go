@@ -56,7 +56,7 @@ func TestLeaseWatch_A56_A61_WarnsOfLeasesCloseToLeaseWait(t *testing.T) {
 				done := make(chan struct{})
 				go func() { defer close(done); _ = w.run(ctx) }()
 				time.Sleep(time.Second) // so that no lease falls on the instant of a judgment
-				for range 2 { // minutes: it says so once
+				for range 2 {           // minutes: it says so once
 					for range c.fast {
 						_, _ = w.Apply(ctx, quota.Operation{Want: 1, Waiting: c.waiting})
 					}

@@ -21,11 +21,11 @@ type settlementReadings struct {
 type settlementCollector struct {
 	read func() settlementReadings
 
-	reserved, unsettled, missing, unsealed, settled, badUnits, aboveMax, forgiven *prometheus.Desc
-	entries, logBatches, logBytes, logTooLarge, logStreams, unnumbered            *prometheus.Desc
-	forwarded, received, inherited, lost, retries, peersAway, queued, waits       *prometheus.Desc
-	events, eventsDropped, eventsMerged, eventsPending, eventsFailed              *prometheus.Desc
-	onBehalf, unknownRoutes, reportable, unreportable                             *prometheus.Desc
+	reserved, unsettled, missing, unsealed, settled, badUnits, aboveMax, unknownTariffs, forgiven *prometheus.Desc
+	entries, logBatches, logBytes, logTooLarge, logStreams, unnumbered                            *prometheus.Desc
+	forwarded, received, inherited, lost, retries, peersAway, queued, waits                       *prometheus.Desc
+	events, eventsDropped, eventsMerged, eventsPending, eventsFailed                              *prometheus.Desc
+	onBehalf, unknownRoutes, reportable, unreportable                                             *prometheus.Desc
 }
 
 func newSettlementCollector(read func() settlementReadings) *settlementCollector {
@@ -33,15 +33,17 @@ func newSettlementCollector(read func() settlementReadings) *settlementCollector
 		return prometheus.NewDesc("mete_"+name, help, labels, nil)
 	}
 	return &settlementCollector{
-		read:      read,
-		reserved:  desc("reservations_total", "Requests that were charged to quotas and can be settled."),
-		unsettled: desc("reservations_unsettled", "Of those, the ones that are not settled now: their requests run, or no word of them has come."),
-		missing:   desc("reservations_missing_total", "Reservations that nobody can settle any more: what was reserved is what is used."),
-		unsealed:  desc("reservations_unsealed_total", "Requests that were charged and can never be settled, for lack of a key."),
-		settled:   desc("settlements_total", "Settlements by what became of them.", "result"),
-		badUnits:  desc("settlement_bad_numbers_total", "Numbers of used units that are no whole number from 0 up; what was reserved counts."),
-		aboveMax:  desc("settlement_above_max_total", "Requests that used more than the max of their route."),
-		forgiven:  desc("rate_debt_forgiven_units_total", "Units that requests used beyond their rate limits and that are not waited for, because a debt is at most ten windows."),
+		read:           read,
+		reserved:       desc("reservations_total", "Requests that were charged to quotas and can be settled."),
+		unsettled:      desc("reservations_unsettled", "Of those, the ones that are not settled now: their requests run, or no word of them has come."),
+		missing:        desc("reservations_missing_total", "Reservations that nobody can settle any more: what was reserved is what is used."),
+		unsealed:       desc("reservations_unsealed_total", "Requests that were charged and can never be settled, for lack of a key."),
+		settled:        desc("settlements_total", "Settlements by what became of them.", "result"),
+		badUnits:       desc("settlement_bad_numbers_total", "Numbers of used units that are no whole number from 0 up; what was reserved counts."),
+		aboveMax:       desc("settlement_above_max_total", "Requests that used more than the max of their route."),
+		unknownTariffs: desc("settlement_unknown_tariffs_total", "Requests of which nobody remembered what they cost when they were admitted: all sources of their units were asked, or what was reserved counts."),
+
+		forgiven: desc("rate_debt_forgiven_units_total", "Units that requests used beyond their rate limits and that are not waited for, because a debt is at most ten windows."),
 
 		entries:     desc("access_log_entries_total", "Entries of Envoy's access log by kind.", "kind"),
 		logBatches:  desc("access_log_messages_total", "Messages of Envoy's access log."),
@@ -76,7 +78,7 @@ func newSettlementCollector(read func() settlementReadings) *settlementCollector
 // Describe implements [prometheus.Collector].
 func (c *settlementCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.reserved, c.unsettled, c.missing, c.unsealed, c.settled, c.badUnits, c.aboveMax, c.forgiven,
+		c.reserved, c.unsettled, c.missing, c.unsealed, c.settled, c.badUnits, c.aboveMax, c.unknownTariffs, c.forgiven,
 		c.entries, c.logBatches, c.logBytes, c.logTooLarge, c.logStreams, c.unnumbered,
 		c.forwarded, c.received, c.inherited, c.lost, c.retries, c.peersAway, c.queued, c.waits,
 		c.events, c.eventsDropped, c.eventsMerged, c.eventsPending, c.eventsFailed,
@@ -96,6 +98,7 @@ func (c *settlementCollector) Collect(ch chan<- prometheus.Metric) {
 	s.counter(c.unsealed, r.Decider.Unsealed)
 	s.counter(c.badUnits, r.Decider.BadUnits)
 	s.counter(c.aboveMax, r.Decider.AboveMax)
+	s.counter(c.unknownTariffs, r.Decider.UnknownTariffs)
 	s.counter(c.forgiven, r.Decider.Forgiven)
 	for result := authz.SettledAsReserved; result <= authz.SettledLate; result++ { // what was settled here, whoever heard of it
 		s.counter(c.settled, r.Decider.Settled[result], result.Word())
