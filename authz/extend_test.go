@@ -303,9 +303,9 @@ spec:
 			t.Fatal(err)
 		}
 		k.end(token, tells(200, "x-usage", "7"))
-		// What was reserved in the former tree stays there; this store keeps one account.
-		if robots, people := k.used("robots"), k.used("people"); robots != 100+100+7 || people != 0 {
-			t.Errorf("robots have used %d, people %d, want 207 and 0", robots, people)
+		// Each tree in which it has reserved says what it used; this store keeps one account.
+		if robots, people := k.used("robots"), k.used("people"); robots != 100+7+7 || people != 0 {
+			t.Errorf("robots have used %d, people %d, want 114 and 0", robots, people)
 		}
 	})
 }

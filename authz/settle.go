@@ -89,9 +89,9 @@ func (d *Decider) numbersOf(r *Reservation) *numbers {
 	return d.heirs.of(r.Replica)
 }
 
-// correct settles one charge at this replica's purse of its account. It returns what of
-// the use no lease covers, and tells whether it could settle: not if the tenant has moved
-// to another tree since, where its accounts are others.
+// correct settles one charge at this replica's purse of the account that was charged,
+// wherever its tenant is now. It returns what of the use no lease covers, and reports
+// whether it could settle: not a bucket that is gone.
 func (d *Decider) correct(now time.Time, r *Reservation, c *Charged, s quota.Settlement) (uncovered int64, ok bool) {
 	if s.Used == s.Charged {
 		return s.Uncovered, true
@@ -113,18 +113,16 @@ func (d *Decider) correct(now time.Time, r *Reservation, c *Charged, s quota.Set
 		}
 		switch {
 		case p != nil:
-			uncovered, ok = p.Settle(at, s), true
+			uncovered = p.Settle(at, s)
 		case n.dead:
 			n.mu.Unlock()
 			continue
 		default:
-			uncovered, ok = d.settleLate(at, n, terms, key, s)
+			uncovered = d.settleLate(at, n, terms, key, s)
 		}
 		n.mu.Unlock()
-		if ok {
-			d.tellCorrection(r, c, s.Used-s.Charged)
-		}
-		return uncovered, ok
+		d.tellCorrection(r, c, s.Used-s.Charged)
+		return uncovered, true
 	}
 }
 
@@ -182,21 +180,16 @@ func (d *Decider) termsOf(now time.Time, at quota.Instant, n *node, appName, lim
 	}
 }
 
-// settleLate settles a charge of which no purse is here: its window is over, or nobody
-// has asked here. The purse reports it and is forgotten. A purse of that account in
-// another tree, where the tenant has moved, is left in peace. The caller holds n's lock.
-func (d *Decider) settleLate(at quota.Instant, n *node, terms *quota.Terms, key quota.Key, s quota.Settlement) (uncovered int64, ok bool) {
-	for _, p := range n.purses {
-		if have := p.Key(); !p.Gone() && have.Tenant == key.Tenant && have.Limit == key.Limit && have.Window == key.Window {
-			return 0, false
-		}
-	}
+// settleLate settles a charge of which no purse is here: its window is over, its tenant
+// has moved to another tree since, or nobody has asked here. The purse reports it and is
+// forgotten. The caller holds n's lock.
+func (d *Decider) settleLate(at quota.Instant, n *node, terms *quota.Terms, key quota.Key, s quota.Settlement) (uncovered int64) {
 	key = quota.Key{ // the purse outlives the token
 		Root: strings.Clone(key.Root), Tenant: n.tenant, Limit: strings.Clone(key.Limit), Window: strings.Clone(key.Window),
 	}
-	p := d.keeper.Open(key, quota.Window{ID: key.Window}, terms, &n.mu)
+	p := d.keeper.OpenLate(key, terms, &n.mu)
 	n.opened(p)
 	uncovered = p.Settle(at, s)
-	p.Close()
-	return uncovered, true
+	n.close(p)
+	return uncovered
 }

@@ -31,6 +31,9 @@ type KeeperConfig struct {
 	Board Board
 	// Journal remembers use across a kill of this process. Nil: nothing does.
 	Journal Journal
+	// SameAccount reports whether two keys that differ in their roots name one account.
+	// Nil: they do.
+	SameAccount func(a, b Key) bool
 	// Gone is called when the store says that this replica's incarnation is not
 	// liable any more; SetHolder is expected to follow. May be nil.
 	Gone func(holder string)
@@ -59,9 +62,11 @@ type Keeper struct {
 
 	rations ration
 
-	mu        sync.Mutex
-	holder    string
-	purses    map[Key]*Purse
+	mu     sync.Mutex
+	holder string
+	purses map[Key]*Purse // by keys without their roots
+	// late are purses of accounts in trees that their tenants have left, see OpenLate.
+	late      map[Key]*Purse
 	forgotten bool // some purse was forgotten under this incarnation
 	lost      bool // the store says that this incarnation is not liable
 	lanes     lanes
@@ -95,7 +100,7 @@ func NewKeeper(cfg KeeperConfig, holder string) *Keeper {
 	}
 	k := &Keeper{
 		cfg: cfg, origin: cfg.Now(), holder: holder,
-		purses: make(map[Key]*Purse), wakeUp: make(chan struct{}, 1),
+		purses: make(map[Key]*Purse), late: make(map[Key]*Purse), wakeUp: make(chan struct{}, 1),
 	}
 	k.live.Store(1)
 	return k
@@ -131,11 +136,48 @@ func (k *Keeper) Open(key Key, window Window, terms *Terms, lock sync.Locker) *P
 		}
 		k.drop(p)
 	}
-	p := &Purse{key: key, window: window, keeper: k, mu: lock, terms: terms, salt: k.nextSalt()}
+	p := k.late[key]
+	if p == nil {
+		p = k.newPurse(key, window, terms, lock)
+	} else { // its tenant is back
+		delete(k.late, key)
+		p.window, p.terms, p.closing = window, terms, false
+	}
 	k.purses[key.account()] = p
 	k.most = max(k.most, len(k.purses))
 	return p
 }
+
+// OpenLate is Open for what is settled late: where the open purse belongs to another
+// tree, because the tenant has moved, the one that it returns is of the account that key
+// names all the same. The caller closes it.
+func (k *Keeper) OpenLate(key Key, terms *Terms, lock sync.Locker) *Purse {
+	k.mu.Lock()
+	p := k.purses[key.account()]
+	if p == nil || p.key.Root == key.Root {
+		k.mu.Unlock()
+		return k.Open(key, Window{ID: key.Window}, terms, lock)
+	}
+	defer k.mu.Unlock()
+	if k.cfg.SameAccount == nil || k.cfg.SameAccount(p.key, key) {
+		return p
+	}
+	late := k.late[key]
+	if late == nil {
+		late = k.newPurse(key, Window{ID: key.Window}, terms, lock)
+		k.late[key] = late
+	}
+	late.closing = false
+	return late
+}
+
+// newPurse makes a purse. The caller holds k's lock.
+func (k *Keeper) newPurse(key Key, window Window, terms *Terms, lock sync.Locker) *Purse {
+	return &Purse{key: key, window: window, keeper: k, mu: lock, terms: terms, salt: k.nextSalt()}
+}
+
+// has reports whether p is one that k has not forgotten. The caller holds k's lock.
+func (k *Keeper) has(p *Purse) bool { return k.purses[p.key.account()] == p || k.late[p.key] == p }
 
 // Forget drops a purse that is Settled. The caller holds its lock. It tells
 // whether the purse is gone.
@@ -171,7 +213,11 @@ func (k *Keeper) drop(p *Purse) {
 	p.gone = true
 	p.closeCell()
 	p.unfollow()
-	delete(k.purses, p.key.account())
+	if k.late[p.key] == p {
+		delete(k.late, p.key)
+	} else {
+		delete(k.purses, p.key.account())
+	}
 	k.forgotten = k.forgotten || p.seq > 0
 	k.shrink()
 }
@@ -257,9 +303,11 @@ func (k *Keeper) now() Instant { return k.Instant(k.cfg.Now()) }
 
 // open returns the purses. The caller holds k's lock.
 func (k *Keeper) open() []*Purse {
-	open := make([]*Purse, 0, len(k.purses))
-	for _, p := range k.purses {
-		open = append(open, p)
+	open := make([]*Purse, 0, len(k.purses)+len(k.late))
+	for _, all := range []map[Key]*Purse{k.purses, k.late} {
+		for _, p := range all {
+			open = append(open, p)
+		}
 	}
 	return open
 }

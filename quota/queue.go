@@ -140,7 +140,7 @@ func (k *Keeper) first() *Purse {
 
 // enqueueReviewed queues a purse whose time has come, if it is still open.
 func (k *Keeper) enqueueReviewed(p *Purse) {
-	if k.purses[p.key.account()] == p {
+	if k.has(p) {
 		k.enqueue(p)
 	}
 }

@@ -17,6 +17,8 @@ type RecoveryConfig struct {
 	// Parallel is how many orphans are recovered at once, so that the store can
 	// batch them: 64 unless set.
 	Parallel int
+	// SameAccount is as in [KeeperConfig].
+	SameAccount func(a, b Key) bool
 	// Settled is called once, by Run, when all orphans are settled, with their
 	// holders: the journal need not remember them any more, and nobody need wait
 	// until their keys run out. May be nil.
@@ -64,24 +66,30 @@ func NewRecovery(cfg RecoveryConfig, orphans []Orphan) *Recovery {
 		Key
 		holder string
 	}
-	last := map[purse]int{}
+	of := map[purse][]int{} // in the queue; of accounts in several trees
 	holders := map[string]bool{}
 	r := &Recovery{cfg: cfg}
 	for _, o := range orphans {
 		holders[o.Holder] = true
-		of := purse{o.Key.account(), o.Holder}
-		i, twice := last[of]
-		switch {
-		case !twice:
-			last[of] = len(r.queue)
+		one := purse{o.Key.account(), o.Holder}
+		i := slices.IndexFunc(of[one], func(i int) bool { return cfg.same(r.queue[i].Key, o.Key) })
+		if i < 0 {
+			of[one] = append(of[one], len(r.queue))
 			r.queue = append(r.queue, &o)
-		case r.queue[i].Wall < o.Wall:
-			r.queue[i] = &o
+			continue
+		}
+		if at := of[one][i]; r.queue[at].Wall < o.Wall {
+			r.queue[at] = &o
 		}
 	}
 	r.holders = slices.Sorted(maps.Keys(holders))
 	r.stats.Left = len(r.queue)
 	return r
+}
+
+// same reports whether two keys without their roots alike name one account.
+func (c *RecoveryConfig) same(a, b Key) bool {
+	return a.Root == b.Root || c.SameAccount == nil || c.SameAccount(a, b)
 }
 
 // Run recovers all orphans and tries again for as long as it takes, or until ctx is

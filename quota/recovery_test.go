@@ -177,3 +177,22 @@ func TestRecovery_TheLastOfTwoCounts(t *testing.T) {
 		settled(t, &m, 9)
 	}
 }
+
+// Two orphans of accounts in different trees, of a tenant that moved, are both recovered.
+func TestRecovery_A26_OfATenantThatMoved(t *testing.T) {
+	t.Parallel()
+	m := storetest.Memory{Trees: true}
+	all := []quota.Orphan{orphan(5, 0), orphan(9, 0)}
+	all[1].Key.Root = "org:new"
+	r := quota.NewRecovery(quota.RecoveryConfig{
+		Store: &m, Now: func() time.Time { return time.Unix(0, died) }, SameAccount: func(quota.Key, quota.Key) bool { return false },
+	}, all)
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int64{5, 9} {
+		if got := m.Account(all[i].Key).Used(); got != want {
+			t.Errorf("%s: %d are used, want %d", all[i].Key.Root, got, want)
+		}
+	}
+}

@@ -60,7 +60,7 @@ func (k *Keeper) Stats() KeeperStats {
 	return KeeperStats{
 		Granted: k.stats.granted.Load(), Refused: k.stats.refused.Load(), Reported: k.stats.reported.Load(),
 		Stale: k.stats.stale.Load(), Gone: k.stats.gone.Load(), Failed: k.stats.failed.Load(),
-		Purses: len(k.purses), Queued: k.lanes.len(), InFlight: k.inFlight,
+		Purses: len(k.purses) + len(k.late), Queued: k.lanes.len(), InFlight: k.inFlight,
 		Away: k.Away(now), GrantedUnits: k.stats.units.Load(),
 		LetOnUnits: k.stats.letOn.Load(), QueuedUnits: k.stats.letQueue.Load(),
 		Queuers: k.stats.queuers.Load(), Rationed: k.stats.rationed.Load(), DroppedUnits: k.stats.dropped.Load(),

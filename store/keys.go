@@ -181,6 +181,9 @@ func AccountKey(k quota.Key) string {
 	return AccountPrefix(k.Root, k.Tenant) + escape(k.Limit) + "/" + escape(k.Window)
 }
 
+// SameAccount reports whether two keys name one account: trees in one shard share it.
+func SameAccount(a, b quota.Key) bool { return AccountKey(a) == AccountKey(b) }
+
 // AccountPrefix returns what the keys of all accounts of a tenant begin with.
 func AccountPrefix(root, tenant string) string {
 	return AccountsPrefix + shard(root) + "/" + escape(tenant) + "/"

@@ -199,7 +199,7 @@ func (m *mete) assemble(context.Context, process) error {
 	cfg := quota.KeeperConfig{
 		Store: m.leases, Now: time.Now, Journal: m.remembers(),
 		Wait: m.cfg.LeaseWait, UnavailableFor: m.cfg.UnavailableFor, RefusalMemory: m.cfg.RefusalMemory,
-		NewAccounts: m.cfg.MaxNewAccounts,
+		NewAccounts: m.cfg.MaxNewAccounts, SameAccount: store.SameAccount,
 		Gone:        func(string) { m.members.Check() },
 	}
 	m.board = store.NewBoard(m.etcd, m.members.Incarnation)
@@ -213,7 +213,7 @@ func (m *mete) assemble(context.Context, process) error {
 	m.writes = store.NewWrites(m.etcd)
 	m.writes.Log = m.log
 	m.recovery = quota.NewRecovery(quota.RecoveryConfig{
-		Store: m.leases.Store, Now: time.Now,
+		Store: m.leases.Store, Now: time.Now, SameAccount: store.SameAccount,
 		Settled: func(holders []string) { m.settled = holders },
 	}, m.orphans)
 	m.orphans = nil // the recovery lets go of each as it is settled

@@ -17,8 +17,12 @@ import (
 // Memory is a [quota.Store] in memory. The zero Memory is empty and ready to use:
 // every holder is liable and no guarded document exists.
 type Memory struct {
+	// Trees keeps the accounts of each tree apart, as stores do of trees in different
+	// shards. It is set before anything else.
+	Trees bool
+
 	mu       sync.Mutex
-	accounts map[quota.Key]quota.Account // by keys without their root
+	accounts map[quota.Key]quota.Account // by keys as [Memory.account] returns them
 	guards   map[quota.Guard]int64       // by guards without their revision
 	gone     map[string]bool
 	changed  func(quota.Key, quota.Account) // nil: nobody follows accounts
@@ -34,7 +38,7 @@ func (m *Memory) Apply(ctx context.Context, op quota.Operation) (quota.Result, e
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := withoutRoot(op.Key)
+	key := m.account(op.Key)
 	a := m.accounts[key]
 	if !knows(a, op) {
 		if err := m.check(op); err != nil {
@@ -61,7 +65,7 @@ func (m *Memory) Apply(ctx context.Context, op quota.Operation) (quota.Result, e
 func (m *Memory) Writes(key quota.Key) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.writes[withoutRoot(key)]
+	return m.writes[m.account(key)]
 }
 
 func (m *Memory) check(op quota.Operation) error {
@@ -83,7 +87,7 @@ func (m *Memory) check(op quota.Operation) error {
 func (m *Memory) Clear(key quota.Key) (used int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key = withoutRoot(key)
+	key = m.account(key)
 	a, known := m.accounts[key]
 	if !known {
 		return 0
@@ -124,14 +128,22 @@ func (m *Memory) SetLiable(holder string, liable bool) {
 func (m *Memory) Account(key quota.Key) quota.Account {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.accounts[withoutRoot(key)]
+	return m.accounts[m.account(key)]
 }
 
-// Accounts returns the keys of all accounts, without their roots.
+// Accounts returns the keys of all accounts, without their roots unless Trees is set.
 func (m *Memory) Accounts() []quota.Key {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Keys(m.accounts))
+}
+
+// account returns the key under which an account is kept.
+func (m *Memory) account(k quota.Key) quota.Key {
+	if m.Trees {
+		return k
+	}
+	return withoutRoot(k)
 }
 
 func withoutRoot(k quota.Key) quota.Key {
