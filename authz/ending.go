@@ -26,6 +26,27 @@ type Ending struct {
 	Response Response
 }
 
+// GRPCUnknown is the gRPC status UNKNOWN, for which clients take one that they cannot read.
+const GRPCUnknown = 2
+
+// GRPCStatus returns the gRPC status that a field spells: GRPCUnknown if it spells none.
+func GRPCStatus(text string) int {
+	const last = 16
+	if text == "" {
+		return GRPCUnknown
+	}
+	n := 0
+	for _, digit := range []byte(text) {
+		if digit < '0' || digit > '9' {
+			return GRPCUnknown
+		}
+		if n = n*10 + int(digit-'0'); n > last {
+			return GRPCUnknown
+		}
+	}
+	return n
+}
+
 // A Response is what is known of an upstream's answer.
 type Response interface {
 	// Header and Trailer return the first value of a field, by its lower-case name.

@@ -73,6 +73,10 @@ func (d *Decider) tariffToMeasure(r *Reservation) *plan.Tariff {
 
 // billable tells whether a request costs (A8, A9, A11, A12, C14, C15, C16).
 func billable(c *plan.Count, e *Ending, replayed bool) bool {
+	status, unfinished := e.GRPC, e.Unfinished
+	if told, ok := toldGRPC(c, e); ok {
+		status, unfinished = told, false // the status is the last thing of a gRPC response
+	}
 	switch {
 	case e.Followed:
 		return false // no request costs twice
@@ -80,12 +84,22 @@ func billable(c *plan.Count, e *Ending, replayed bool) bool {
 		return c.Aborted && e.Reached
 	case !c.Replays && replayed:
 		return false
-	case e.Unfinished && !c.Unfinished:
+	case unfinished && !c.Unfinished:
 		return false
-	case e.GRPC >= 0:
-		return c.HasGRPC(e.GRPC)
+	case status >= 0:
+		return c.HasGRPC(status)
 	}
 	return c.Statuses.Has(e.Status)
+}
+
+// toldGRPC returns the gRPC status that a filter of Envoy has left of a response which has
+// none in trailers and headers.
+func toldGRPC(c *plan.Count, e *Ending) (status int, ok bool) {
+	if c.GRPCStatus == nil || e.GRPC >= 0 || e.Response == nil {
+		return 0, false
+	}
+	text, ok := e.Response.Lookup(c.GRPCStatus.Name, c.GRPCStatus.Path)
+	return GRPCStatus(text), ok
 }
 
 func replayed(c *plan.Count, response Response) bool {

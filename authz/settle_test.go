@@ -58,6 +58,38 @@ func endingCases() []endingCase {
 	}
 }
 
+// The gRPC status of an answer that has it neither in trailers nor in headers is where the
+// App says (issue 12, D2); else the HTTP status decides.
+func TestSettle_A8_GRPCStatusInMetadata(t *testing.T) {
+	t.Parallel()
+	const told = `count: {grpc_status: {metadata: "grpc:status"}}`
+	metadata := func(end authz.Ending, status string) authz.Ending {
+		end.Response = answer{metadata: map[string]string{"grpc:status": status}}
+		return end
+	}
+	broken := authz.Ending{Status: 200, GRPC: -1, Unfinished: true}
+	for _, c := range []endingCase{
+		{"failed", told, "/", metadata(answered(200), "5"), 0, 0, authz.SettledFree},
+		{"OK", told, "/", metadata(answered(200), "0"), 1, 0, authz.SettledAsReserved},
+		{"no number", told, "/", metadata(answered(200), "x"), 0, 0, authz.SettledFree},
+		{"empty", told, "/", metadata(answered(200), ""), 0, 0, authz.SettledFree},
+		{"unknown, counted", `count: {grpc_statuses: [UNKNOWN], grpc_status: {metadata: "grpc:status"}}`, "/", metadata(answered(200), "99"), 1, 0, authz.SettledAsReserved},
+		{"none left", told, "/", tells(200, "x-usage", "1"), 1, 0, authz.SettledAsReserved},
+		{"nothing known", told, "/", answered(200), 1, 0, authz.SettledAsReserved},
+		{"not said", "", "/", metadata(answered(200), "5"), 1, 0, authz.SettledAsReserved},
+		{"a trailer goes before it", told, "/", metadata(authz.Ending{Status: 200, GRPC: 0}, "5"), 1, 0, authz.SettledAsReserved},
+		{"not begun", told, "/", metadata(authz.Ending{GRPC: -1, Reached: true}, "0"), 0, 0, authz.SettledFree},
+		{"the status was the last thing", `count: {preset: completed, grpc_status: {metadata: "grpc:status"}}`, "/", metadata(broken, "0"), 1, 0, authz.SettledAsReserved},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			k := settleDesk(t, c.count)
+			if got := k.end(k.token(k.ask(at(c.path))), c.end); got != c.want || k.used("monthly") != c.requests {
+				t.Errorf("%s: settled %q, %d used; want %q, %d", c.name, got.Word(), k.used("monthly"), c.want.Word(), c.requests)
+			}
+		})
+	}
+}
+
 func TestSettle_A6_A8_A9_A11_A26_A27_A36_A37_A39_C2_C14_ByHowItEnded(t *testing.T) {
 	t.Parallel()
 	for _, c := range endingCases() {

@@ -20,7 +20,8 @@ type answer struct {
 	now time.Time
 	pk  func(node string) [9]byte // nil: there is no secret
 
-	unknownHost int // status of a request that no app is for; 0: the default
+	web         bool // a gRPC call that Envoy's filter has made of one to gRPC-Web
+	unknownHost int  // status of a request that no app is for; 0: the default
 
 	byRLS    bool          // Envoy's rate limit filter refuses with 429, whatever the reason
 	retry    int64         // Retry-After in seconds; 0: waiting cannot help
@@ -204,13 +205,22 @@ func (a *answer) denied(b []byte, accept string, grpc bool) []byte {
 	b = shut(b, m)
 	b, m = open(b, 2) // denied_response
 	b, h := open(b, 1)
-	b = putNumber(b, 1, st.http)
+	if a.web = grpc && a.web; a.web {
+		b = putNumber(b, 1, http.StatusOK) // to a gRPC caller Envoy sends that by itself
+	} else {
+		b = putNumber(b, 1, st.http)
+	}
 	b = shut(b, h)
 	contentType := a.contentType(accept)
 	if !grpc {
 		b = putHeader(b, headerList{num: 2}, "content-type", contentType)
 	}
 	b = a.refusalHeaders(b, headerList{num: 2}, st, grpc)
+	if a.web { // with a body Envoy would take it for plain HTTP, and say UNAVAILABLE
+		b = a.grpcMessage(b, headerList{num: 2})
+		b = shut(b, m)
+		return a.metadata(b, metadataOfCheck, nil, nil)
+	}
 	b, h = open(b, 3) // body
 	if grpc {
 		a.scratch = a.sentence(a.scratch[:0])

@@ -119,6 +119,7 @@ func (s *Server) refuse(ctx context.Context, c *checkCall, b []byte) []byte {
 	}
 	accept, _ := c.req.Header("accept")
 	contentType, _ := c.req.Header("content-type")
+	c.web = overWeb(&c.req, accept)
 	return c.denied(b, accept, isGRPC(contentType))
 }
 

@@ -3,14 +3,12 @@ package envoy
 import (
 	"net/http"
 	"strings"
+
+	"github.com/meteproject/mete/authz"
 )
 
-// grpcUnknown stands for a gRPC status that cannot be read, as gRPC's clients take it.
-const (
-	grpcNone    = -1
-	grpcUnknown = 2
-	grpcLast    = 16
-)
+// grpcNone stands for a response without a gRPC status.
+const grpcNone = -1
 
 // grpcStatus returns the gRPC status of the response: from its trailers, or from its
 // headers where they are all that it has; -1: none.
@@ -22,19 +20,7 @@ func (e *logEntry) grpcStatus() int {
 	if !ok {
 		return grpcNone
 	}
-	n := 0
-	for _, digit := range []byte(text) {
-		if digit < '0' || digit > '9' {
-			return grpcUnknown
-		}
-		if n = n*10 + int(digit-'0'); n > grpcLast {
-			return grpcUnknown
-		}
-	}
-	if text == "" {
-		return grpcUnknown
-	}
-	return n
+	return authz.GRPCStatus(text)
 }
 
 // The flags of a response that broke off, by their field numbers.

@@ -42,6 +42,21 @@ func (a *answer) grpcHeaders(b []byte, to headerList, st statuses) []byte {
 	return shutHeader(b, o)
 }
 
+// grpcMessage appends the message of a refusal as a header, percent-encoded.
+func (a *answer) grpcMessage(b []byte, to headerList) []byte {
+	const hex = "0123456789ABCDEF"
+	a.scratch = a.sentence(a.scratch[:0])
+	b, o := openHeader(b, to, "grpc-message")
+	for _, c := range []byte(cutText(text(a.scratch))) {
+		if c < ' ' || c > '~' || c == '%' {
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return shutHeader(b, o)
+}
+
 // grpcStatus appends a google.rpc.Status with its details.
 func (a *answer) grpcStatus(b []byte, st statuses) []byte {
 	b = putNumber(b, 1, st.grpc)

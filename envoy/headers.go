@@ -108,8 +108,16 @@ func clean(value string) bool {
 	return utf8.ValidString(value) // Envoy's decoder refuses the whole answer otherwise
 }
 
+// overWeb tells whether a request that is gRPC now has come as one to gRPC-Web: Envoy's
+// filter for that changes the content type and leaves the rest.
+func overWeb(req *authz.Request, accept string) bool {
+	const name = "application/grpc-web"
+	_, web := req.Header("x-grpc-web")
+	return web || len(accept) >= len(name) && strings.EqualFold(accept[:len(name)], name)
+}
+
 // isGRPC tells whether a content type is gRPC's own. gRPC-Web gets plain HTTP
-// answers.
+// answers, unless Envoy's filter has made gRPC of it before mete is asked.
 func isGRPC(contentType string) bool {
 	const name = "application/grpc"
 	if len(contentType) < len(name) || !strings.EqualFold(contentType[:len(name)], name) {

@@ -14,6 +14,9 @@ type Count struct {
 	Statuses StatusSet
 	// GRPCStatuses are the gRPC statuses that cost, a bit each: OK unless written.
 	GRPCStatuses uint32
+	// GRPCStatus is the place in Envoy's metadata of the gRPC status of answers that have
+	// none in their trailers and headers, as those to gRPC-Web; nil: there is none.
+	GRPCStatus *Source
 	// Aborted says that a request which the caller left before a response began
 	// costs if the upstream had seen it (A12). False unless written (A11).
 	Aborted bool
@@ -81,12 +84,28 @@ func (o *object) count() Count {
 	if n := o.field("grpc_statuses"); n != nil {
 		c.GRPCStatuses = o.grpcStatuses(n, o.at("grpc_statuses"))
 	}
+	if n := o.field("grpc_status"); n != nil {
+		c.GRPCStatus = o.object(n, o.at("grpc_status")).grpcStatus()
+	}
 	c.Aborted = o.bool("aborted", c.Aborted)
 	c.Unfinished = o.bool("unfinished", c.Unfinished)
 	c.Replays = o.bool("replays", c.Replays)
 	c.ReplayHeader = o.headerIn("replay_header", c.ReplayHeader)
 	o.done()
 	return c
+}
+
+// grpcStatus reads where a gRPC status is, beside trailers and headers.
+func (o *object) grpcStatus() *Source {
+	var s *Source
+	if n := o.require("metadata", "where in Envoy's metadata the status is"); n != nil {
+		if text, ok := o.reader.text(n, o.at("metadata")); ok {
+			s = &Source{Kind: SourceMetadata}
+			s.Name, s.Path = o.inMetadata(n, o.at("metadata"), text)
+		}
+	}
+	o.done()
+	return s
 }
 
 // statuses reads 2xx, "204" and 204.

@@ -111,6 +111,24 @@ func TestCount_A8_A9_GRPCStatuses(t *testing.T) {
 	}
 }
 
+// The gRPC status may be in Envoy's metadata (issue 12, D2); that needs level 5.
+func TestCount_A8_GRPCStatusInMetadata(t *testing.T) {
+	t.Parallel()
+	c := app(t, "  count: {preset: completed, grpc_status: {metadata: \"io.example.grpc:trailers.status\"}}").Count
+	if s := c.GRPCStatus; s == nil || s.Kind != plan.SourceMetadata || s.Name != "io.example.grpc" || !slices.Equal(s.Path, []string{"trailers", "status"}) || c.Unfinished {
+		t.Errorf("got %+v of %+v", s, c)
+	}
+	const text = "apiVersion: mete/v1\nkind: App\nmetadata: {name: api}\nspec:\n  time_zone: UTC\n  identity: {tenant: [{jwt_claim: org}]}\n" +
+		"  count: {grpc_status: {metadata: \"a:b\"}}\n"
+	if level, path := decodeOne(t, text).Needs(); level != 5 || path != "spec.count.grpc_status" {
+		t.Errorf("needs level %d for %q", level, path)
+	}
+	v, ok := plan.Plain([]byte(text))
+	if err := compiled(t).Validate(v); !ok || err != nil {
+		t.Errorf("the schema: %v", err)
+	}
+}
+
 // An app may name the header that use is attributed to (C59).
 func TestDecode_C59_Attribution(t *testing.T) {
 	t.Parallel()

@@ -76,6 +76,7 @@ func newFields() []newField {
 		{level: 5, path: "spec.parent", only: isWiderTenant},
 		{level: 5, path: "spec.tenant", only: isWiderTenant},
 		{level: 5, path: "spec.paths"},
+		{level: 5, path: "spec.count.grpc_status"},
 	}
 }
 

@@ -27,10 +27,10 @@ func uncommented(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// ask sends a request with any method, with headers "Name: value", through a listener.
-func (a *app) ask(t *testing.T, method, path string, headers ...string) *reply {
+// ask sends a request with any method, with headers "Name: value".
+func (a *app) ask(t *testing.T, method string, headers ...string) *reply {
 	t.Helper()
-	return a.sendAs(t, method, a.ingress.Listener("ingress")+path, headers...)
+	return a.sendAs(t, method, a.ingress.Listener("ingress"), headers...)
 }
 
 // Browsers ask before they call, without a key, and can read why they were refused: with
@@ -44,18 +44,18 @@ func TestBrowsers_C168_PreflightsAndRefusals(t *testing.T) {
 
 	// Envoy itself answers an origin that it knows; who it does not know reaches mete, which
 	// has no rule for that yet.
-	if r := a.ask(t, http.MethodOptions, "/hello", known, asks); r.status != http.StatusOK || len(r.seen) != 0 ||
+	if r := a.ask(t, http.MethodOptions, known, asks); r.status != http.StatusOK || len(r.seen) != 0 ||
 		r.header.Get("Access-Control-Allow-Origin") != "https://app.example.com" || !strings.Contains(r.header.Get("Access-Control-Allow-Headers"), "x-api-key") {
 		t.Errorf("a preflight of a known origin: %d %v, the API saw %d", r.status, r.header, len(r.seen))
 	}
-	if r := a.ask(t, http.MethodOptions, "/hello", stranger, asks); r.status != http.StatusUnauthorized || len(r.seen) != 0 {
+	if r := a.ask(t, http.MethodOptions, stranger, asks); r.status != http.StatusUnauthorized || len(r.seen) != 0 {
 		t.Errorf("a preflight of a stranger without the rule: %d", r.status)
 	}
 	a.put(t, map[string]string{"routes/browsers": strings.Replace(ruleOfBrowsers(t), "app: api", "app: "+a.name, 1)})
 	a.awaitRoutes(t)
 	for _, headers := range [][]string{{stranger, asks}, {stranger, asks, key}, {stranger, asks, "X-Api-Key: nobody"}, {known}, {key}, nil} {
 		for range 5 {
-			if r := a.ask(t, http.MethodOptions, "/hello", headers...); r.status != http.StatusOK || len(r.seen) != 1 || r.header.Get("RateLimit") != "" {
+			if r := a.ask(t, http.MethodOptions, headers...); r.status != http.StatusOK || len(r.seen) != 1 || r.header.Get("RateLimit") != "" {
 				t.Fatalf("OPTIONS with %q: %d %s, the API saw %d", headers, r.status, r.body, len(r.seen))
 			}
 		}
@@ -63,23 +63,23 @@ func TestBrowsers_C168_PreflightsAndRefusals(t *testing.T) {
 
 	// Nothing was taken, and what is refused can be read by the origin, and by no other.
 	for left := 1; left >= 0; left-- {
-		r := a.ask(t, http.MethodGet, "/hello", key, known)
+		r := a.ask(t, http.MethodGet, key, known)
 		if !strings.HasPrefix(r.header.Get("RateLimit"), `"hourly";r=`+string(rune('0'+left))+";") || r.status != http.StatusOK {
 			t.Fatalf("%d, RateLimit: %s; want %d left", r.status, r.header.Get("RateLimit"), left)
 		}
 		wantReadable(t, r)
 	}
-	over := a.ask(t, http.MethodGet, "/hello", key, known)
+	over := a.ask(t, http.MethodGet, key, known)
 	if over.status != http.StatusTooManyRequests || over.header.Get("Retry-After") == "" || over.header.Get("RateLimit") == "" || over.header.Get("RateLimit-Policy") == "" {
 		t.Errorf("over: %d %v", over.status, over.header)
 	}
 	wantReadable(t, over)
-	nobody := a.ask(t, http.MethodGet, "/hello", known)
+	nobody := a.ask(t, http.MethodGet, known)
 	if nobody.status != http.StatusUnauthorized {
 		t.Errorf("without a key: %d", nobody.status)
 	}
 	wantReadable(t, nobody)
-	if r := a.ask(t, http.MethodGet, "/hello", key, stranger); r.status != http.StatusTooManyRequests || r.header.Get("Access-Control-Allow-Origin") != "" {
+	if r := a.ask(t, http.MethodGet, key, stranger); r.status != http.StatusTooManyRequests || r.header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("a stranger may read %v", r.header)
 	}
 }
