@@ -70,12 +70,13 @@ type tariffText struct {
 }
 
 type countText struct {
-	Statuses     []string `json:"statuses"`
-	GRPCStatuses []int    `json:"grpc_statuses"`
-	Aborted      bool     `json:"aborted"`
-	Unfinished   bool     `json:"unfinished"`
-	Replays      bool     `json:"replays"`
-	ReplayHeader string   `json:"replay_header"`
+	Statuses     []string    `json:"statuses"`
+	GRPCStatuses []int       `json:"grpc_statuses"`
+	GRPCStatus   *sourceText `json:"grpc_status,omitempty"`
+	Aborted      bool        `json:"aborted"`
+	Unfinished   bool        `json:"unfinished"`
+	Replays      bool        `json:"replays"`
+	ReplayHeader string      `json:"replay_header"`
 }
 
 // unitsText are units by their names, in their order.
@@ -126,6 +127,9 @@ func (c *Count) text() countText {
 		Statuses: []string{}, GRPCStatuses: []int{},
 		Aborted: c.Aborted, Unfinished: c.Unfinished, Replays: c.Replays, ReplayHeader: c.ReplayHeader,
 	}
+	if c.GRPCStatus != nil {
+		text.GRPCStatus = &sourceText{Metadata: c.GRPCStatus.metadata()}
+	}
 	left := c.Statuses
 	for class := 1; class <= 5; class++ {
 		var whole StatusSet
@@ -174,7 +178,7 @@ func (r *Reserve) text() reserveText {
 		case SourceResponseTrailer:
 			s.ResponseTrailer = from.Name
 		case SourceMetadata:
-			s.Metadata = from.Name + ":" + strings.Join(from.Path, ".")
+			s.Metadata = from.metadata()
 		case SourceReport:
 			s.Report = true
 		case SourceNone, SourceAPIKey, SourceRequestHeader, SourceJWTClaim, SourcePeerSPIFFE, SourceContextExtension, SourceClientAddress:
@@ -184,6 +188,9 @@ func (r *Reserve) text() reserveText {
 	}
 	return text
 }
+
+// metadata returns the place in metadata as documents write it.
+func (s *Source) metadata() string { return s.Name + ":" + strings.Join(s.Path, ".") }
 
 // decodeTariff reads the text of a tariff; nil if this version does not understand all of
 // it.

@@ -118,6 +118,7 @@ func TestTariff_A41_StoredWhole(t *testing.T) {
 	t.Parallel()
 	for _, count := range []string{
 		"", "{preset: completed}", "{statuses: [2xx, \"304\", \"404\"], grpc_statuses: [OK, NOT_FOUND, UNAUTHENTICATED]}",
+		"{grpc_status: {metadata: \"io.example.grpc:trailers.status\"}}",
 		"{aborted: true, unfinished: false, replays: true, replay_header: x-again}", "{statuses: [1xx, 2xx, 3xx, 4xx, 5xx, \"304\"]}",
 	} {
 		c := catalog(t, tariffDocs(count, chatRule+`,
@@ -155,7 +156,7 @@ func TestTariff_A41_NoFieldIsLeftOut(t *testing.T) {
 	t.Parallel()
 	for of, want := range map[reflect.Type]string{
 		reflect.TypeFor[plan.Tariff]():  "Count Weight Units",
-		reflect.TypeFor[plan.Count]():   "Statuses GRPCStatuses Aborted Unfinished Replays ReplayHeader",
+		reflect.TypeFor[plan.Count]():   "Statuses GRPCStatuses GRPCStatus Aborted Unfinished Replays ReplayHeader",
 		reflect.TypeFor[plan.Reserve](): "Unit Amount Max Use Unreported",
 		reflect.TypeFor[plan.Source]():  "Kind Name Path Peer Address As", // the last three say who calls
 	} {
