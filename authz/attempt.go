@@ -58,7 +58,7 @@ func (a *attempt) examine() {
 			if l.Kind != plan.Rate || l.Unlimited || !l.Charged {
 				continue
 			}
-			if units := a.units(l); units > 0 && !s.slots[j].bucket.Has(a.at.Mono, a.wanted(units)) {
+			if units, concerned := a.units(l); concerned && !s.slots[j].bucket.Has(a.at.Mono, a.wanted(units)) {
 				a.refused = true
 			}
 		}
@@ -70,30 +70,32 @@ func (a *attempt) examine() {
 			if l.Kind != plan.Quota || !l.Charged {
 				continue
 			}
-			if units := a.units(l); units > 0 {
-				a.examineQuota(s, l, s.slots[j], units)
+			if units, concerned := a.units(l); concerned {
+				a.examineQuota(s, l, s.slots[j], a.wanted(units))
 			}
 		}
 	}
 }
 
-// units returns what the request takes of l; 0 if l is not concerned.
-func (a *attempt) units(l *plan.EffectiveLimit) int64 {
+// units returns what the request takes of l, and whether l is concerned.
+func (a *attempt) units(l *plan.EffectiveLimit) (n int64, concerned bool) {
 	if a.extend == nil {
 		return a.cost.units(l)
 	}
 	if l.Kind != plan.Quota || !spends(l.Classes, a.cost.class) || !a.cost.charges(l.Unit) {
-		return 0 // a rate limit is about when, and the request has begun
+		return 0, false // a rate limit is about when, and the request has begun
 	}
-	return a.extend[l.Unit]
+	n = a.extend[l.Unit]
+	return n, n > 0
 }
 
-// wanted returns how much must be there: a dry request asks for anything at all.
+// wanted returns how much must be there: a dry request asks for anything at all, and so
+// does one that takes nothing before it has run.
 func (a *attempt) wanted(units int64) int64 {
 	if a.cost.dry {
 		return 1
 	}
-	return units
+	return max(1, units)
 }
 
 func (a *attempt) examineQuota(s *step, l *plan.EffectiveLimit, slot *slot, units int64) {
@@ -156,9 +158,9 @@ func (a *attempt) charge(dec *Decision) {
 			if !l.Charged {
 				continue
 			}
-			units := a.units(l)
+			units, concerned := a.units(l)
 			switch {
-			case units == 0 || l.Kind == plan.Rate && l.Unlimited:
+			case !concerned || l.Kind == plan.Rate && l.Unlimited:
 			case l.Kind == plan.Rate && a.cost.check:
 				s.slots[j].bucket.Take(a.at.Mono, units)
 				dec.charges = append(dec.charges, charge{node: s.node, bucket: s.slots[j], limit: l.Name, unit: l.Unit, n: units})
@@ -185,11 +187,11 @@ func (a *attempt) describe(dec *Decision, refused bool) {
 		s := &a.path.steps[i]
 		for j := range s.terms.Limits {
 			l := &s.terms.Limits[j]
-			units := a.units(l)
-			if !l.Charged || units == 0 || l.Unlimited {
+			units, concerned := a.units(l)
+			if !l.Charged || !concerned || l.Unlimited {
 				continue
 			}
-			state := LimitState{Limit: l, Tenant: s.node.tenant, Plan: s.terms.Plan, Leaf: s.node == a.leaf, Asked: units}
+			state := LimitState{Limit: l, Tenant: s.node.tenant, Plan: s.terms.Plan, Leaf: s.node == a.leaf, Asked: max(1, units)}
 			if s.node.shared {
 				state.Tenant, state.Shared = dec.Tenant, true
 			}

@@ -133,14 +133,26 @@ func (p *cost) weight() int64 {
 	return p.hits
 }
 
-// units returns what the request takes of l; 0 if l is not concerned.
-func (p *cost) units(l *plan.EffectiveLimit) int64 {
+// units returns what the request takes of l, and whether l is concerned: it is by a
+// request that takes nothing before it has run, if the route says where it is told what
+// it used.
+func (p *cost) units(l *plan.EffectiveLimit) (n int64, concerned bool) {
 	if !spends(l.Classes, p.class) || !p.charges(l.Unit) {
-		return 0
+		return 0, false
 	}
-	if n, ok := p.says(l.Unit); ok {
-		return n
+	n, said := p.says(l.Unit)
+	if !said {
+		n = p.reserves(l)
 	}
+	if n > 0 {
+		return n, true
+	}
+	res := reserveOf(p.rule, l.Unit)
+	return 0, res != nil && res.Use != nil
+}
+
+// reserves returns what the route reserves of l's unit.
+func (p *cost) reserves(l *plan.EffectiveLimit) int64 {
 	weight := int64(1)
 	if l.Unit != plan.DefaultUnit {
 		weight = 0

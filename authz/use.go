@@ -39,7 +39,7 @@ func (d *Decider) tell(dec *Decision, sign int64) {
 	}
 	for i := range dec.charges {
 		c := &dec.charges[i]
-		if c.purse == nil {
+		if c.purse == nil || c.n == 0 {
 			continue
 		}
 		key := c.purse.Key()
