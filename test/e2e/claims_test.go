@@ -65,3 +65,60 @@ func TestClaims_C035_AsTheFilterLeavesThem(t *testing.T) {
 		}
 	}
 }
+
+// The shipped configuration with a JWT filter where it says: claims reach mete, a token
+// without the claim is told what was looked for and where, and without the line on
+// namespaces nobody would be let in (issue 12, B7).
+func TestClaims_C035_BehindTheShippedConfiguration(t *testing.T) {
+	t.Parallel()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const filters, namespaces = "                http_filters:\n", "                      metadata_context_namespaces: [envoy.filters.http.jwt_authn]\n"
+	w := newWorld(t, nil, func(config string) string {
+		if strings.Count(config, filters) != 1 || strings.Count(config, namespaces) != 1 {
+			t.Error("the example has another form")
+		}
+		return strings.Replace(config, filters, filters+inside(18, jwtFilter(public))+"\n", 1)
+	})
+	a := &app{world: w, name: "jwt", host: "jwt.test"}
+	a.put(t, map[string]string{
+		"apps/jwt": document("App", "jwt", "  time_zone: UTC\n  envoy: {hosts: [jwt.test]}\n  identity: {tenant: [{jwt_claim: org, as: 'org:{}'}, {request_header: x-owner}], principal: [{jwt_claim: sub}]}\n"+
+			"  defaults: {plan: jwt}"),
+		"plans/jwt": document("Plan", "jwt", "  limits:\n    hourly: {kind: rate, amount: 2, window: 1h}"),
+	})
+	ask := func(claims map[string]any) *reply {
+		claims["iss"] = "test"
+		return a.sendTo(t, w.ingress.Listener("ingress"), "Authorization: Bearer "+signed(t, private, claims))
+	}
+	eventually(t, "the plan is in force", func() bool { return ask(map[string]any{"org": "probe"}).header.Get("Ratelimit-Policy") != "" })
+	for _, want := range []int{http.StatusOK, http.StatusOK, http.StatusTooManyRequests} {
+		r := ask(map[string]any{"org": "globex", "sub": "ada"})
+		if r.status != want || want == http.StatusOK && (r.seen[0].Header.Get("X-Mete-Tenant") != "org:globex" || r.seen[0].Header.Get("X-Mete-Principal") != "ada") {
+			t.Errorf("got %d %s, want %d; the API saw %+v", r.status, r.body, want, r.seen)
+		}
+	}
+	if r := ask(map[string]any{"org": "initech"}); r.status != http.StatusOK {
+		t.Errorf("another tenant: %d %s", r.status, r.body)
+	}
+	const where = "no claim org in the metadata of envoy.filters.http.jwt_authn"
+	if r := ask(map[string]any{"sub": "ada"}); r.status != http.StatusUnauthorized || !strings.Contains(r.body, where) || len(r.seen) != 0 {
+		t.Errorf("without the claim: %d %s", r.status, r.body)
+	}
+	if r := a.sendTo(t, w.ingress.Listener("ingress"), "Authorization: Bearer "+signed(t, private, map[string]any{"iss": "another", "org": "globex"})); r.status != http.StatusUnauthorized || len(r.seen) != 0 {
+		t.Errorf("a token of somebody else: %d %s", r.status, r.body)
+	}
+
+	blind, err := w.startEnvoy(t.Context(), "envoy.yaml", 9901, 10000, func(config string) string {
+		return strings.NewReplacer(filters, filters+inside(18, jwtFilter(public))+"\n", namespaces, "").Replace(config)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = blind.Stop() }()
+	r := a.sendTo(t, blind.Listener("ingress"), "Authorization: Bearer "+signed(t, private, map[string]any{"iss": "test", "org": "hooli"}))
+	if r.status != http.StatusUnauthorized || !strings.Contains(r.body, where) {
+		t.Errorf("without the line on namespaces: %d %s", r.status, r.body)
+	}
+}
