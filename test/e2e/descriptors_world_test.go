@@ -27,6 +27,7 @@ type gateway struct {
 	domain   string
 	config   string // of its Envoy, without the ports
 	listener string
+	envoy    *envoy.Process // behind listener
 	sent     int
 }
 
@@ -172,6 +173,7 @@ func (g *gateway) start(t *testing.T, config string) string {
 			t.Error(err)
 		}
 	})
+	g.envoy = p
 	return p.Listener("edge")
 }
 
