@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // head is what every line begins with.
@@ -71,13 +73,32 @@ func appendField(dst []byte, name, value string) []byte {
 	return append(appendText(dst, value), ',')
 }
 
-// appendText appends s as JSON. What is not UTF-8 becomes U+FFFD.
+// appendText appends s as JSON. Bytes that are not UTF-8 become %XX, and so do the percent
+// signs beside them: what callers choose stays two values where it was two.
 func appendText(dst []byte, s string) []byte {
+	if !utf8.ValidString(s) {
+		s = escapeBytes(s)
+	}
 	if !plain(s) {
 		b, _ := json.Marshal(s) // it cannot fail for a string
 		return append(dst, b...)
 	}
 	return append(append(append(dst, '"'), s...), '"')
+}
+
+func escapeBytes(s string) string {
+	const digits = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if c := s[i]; c == '%' || r == utf8.RuneError && n == 1 {
+			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+		} else {
+			b.WriteString(s[i : i+n])
+		}
+		i += n
+	}
+	return b.String()
 }
 
 func plain(s string) bool {

@@ -136,7 +136,7 @@ func TestEvents_Q49_C59_ALineTellsAllOfItsUnits(t *testing.T) {
 		`"route":"/v1/items/{id}","attribution":"build-7","outcome":"counted","quantity":37}}
 {"specversion":"1.0","type":"mete.usage.v1","source":"mete/r1","id":"0000000000000abc-2","subject":"org:b",` +
 		`"time":"2026-12-10T12:00:00.000Z","recordedtime":"2026-12-10T12:00:00.500Z","datacontenttype":"application/json",` +
-		`"data":{"app":"api","limit":"l\"\\\u0001","unit":"t","window":"\ufffd","outcome":"refunded","quantity":1}}
+		`"data":{"app":"api","limit":"l\"\\\u0001","unit":"t","window":"%FF","outcome":"refunded","quantity":1}}
 `
 	if string(got) != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -19,8 +19,8 @@ const (
 )
 
 // Run writes what was added, once every FlushEvery and a last time when ctx has ended.
-// It returns why that last time failed. What could not be written is tried again with
-// the next flush, or by Close.
+// What could not be written is tried again with the next flush, or by Close, which says
+// what is lost.
 func (e *Events) Run(ctx context.Context) error {
 	tick := time.NewTicker(e.every)
 	defer tick.Stop()
@@ -29,7 +29,8 @@ func (e *Events) Run(ctx context.Context) error {
 	for ticks := 1; ; {
 		select {
 		case <-ctx.Done():
-			return e.flush(true)
+			_ = e.flush(true)
+			return ctx.Err()
 		case <-tick.C:
 			e.calm()
 			_ = e.flush(ticks%synced == 0) // it is counted, logged and tried again
@@ -81,6 +82,7 @@ func (e *Events) Close() error {
 	}
 	err := e.writeAll()
 	if n := e.pending(); n > 0 {
+		e.log.Error().Err(err).Int("events", n).Msg("usage events could not be written and are lost")
 		err = fmt.Errorf("%d usage events could not be written and are lost: %w", n, err)
 	}
 	if err := errors.Join(err, e.file.close()); err != nil {

@@ -3,7 +3,9 @@ package ledger_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +26,13 @@ func running(t *testing.T, e *ledger.Events) (stop func() error) {
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()
 	synctest.Wait()
-	return func() error { cancel(); return <-ended }
+	return func() error {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run ended with %v", err)
+		}
+		return e.Flush()
+	}
 }
 
 func TestRun_C23_WritesEverySecondWhatHasChanged(t *testing.T) {
@@ -241,4 +249,53 @@ func TestRun_C138_AFailedSyncIsCountedAndTriedAgain(t *testing.T) {
 			t.Errorf("%v, %+v", err, e.Stats())
 		}
 	})
+}
+
+// C138: a stop on a full disk says how many events are lost, in the log and by its error.
+func TestClose_C138_SaysHowManyAreLost(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	c := config(t, ledger.Config{Log: zerolog.New(&log)})
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := openFaulty(t, c, ledger.Faults{Write: func(*os.File, []byte) (int, error) { return 0, syscall.ENOSPC }})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- e.Run(ctx) }()
+		for i := range 534 {
+			u := use(fmt.Sprint("org:", i), 1)
+			e.Add(&u)
+		}
+		time.Sleep(2 * time.Second)
+		stop()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run ended with %v, which is for Close to tell", err)
+		}
+		err := e.Close()
+		if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "534 usage events could not be written and are lost") {
+			t.Error(err)
+		}
+		if !strings.Contains(log.String(), `"events":534,"message":"usage events could not be written and are lost"`) {
+			t.Errorf("log: %s", log.String())
+		}
+	})
+}
+
+// Values that differ only in bytes that are not UTF-8 stay two.
+func TestEvents_C23_BytesThatAreNotUTF8(t *testing.T) {
+	t.Parallel()
+	e, path := open(t, config(t, ledger.Config{}))
+	for _, value := range []string{"a\xff", "a\xfe", "a\xff%", "\xc3\x28é", "100%"} {
+		u := use("org:a", 1)
+		u.Attribution = value
+		e.Add(&u)
+	}
+	flush(t, e)
+	var got []string
+	for _, event := range read(t, path) {
+		got = append(got, event.Data.Attribution)
+	}
+	slices.Sort(got)
+	if want := []string{"%C3(é", "100%", "a%FE", "a%FF", "a%FF%25"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }

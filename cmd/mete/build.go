@@ -200,7 +200,7 @@ func (m *mete) assemble(context.Context, process) error {
 		Store: m.leases, Now: time.Now, Journal: m.remembers(),
 		Wait: m.cfg.LeaseWait, UnavailableFor: m.cfg.UnavailableFor, RefusalMemory: m.cfg.RefusalMemory,
 		NewAccounts: m.cfg.MaxNewAccounts, SameAccount: store.SameAccount,
-		Gone:        func(string) { m.members.Check() },
+		Gone: func(string) { m.members.Check() },
 	}
 	m.board = store.NewBoard(m.etcd, m.members.Incarnation)
 	if m.cfg.Recalls {

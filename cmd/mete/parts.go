@@ -4,18 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"golang.org/x/sync/errgroup"
+	"slices"
+	"sync"
 )
 
 // parts are the running parts of the process. They are stopped in the reverse of
 // the order in which they were started, each only once all later ones have
 // returned, so that every part can rely on the earlier ones to its end.
 type parts struct {
-	group   errgroup.Group
 	running []part
-	// failed gets the first error of a part that ended without being stopped.
+	// failed gets the first error of a part.
 	failed chan error
+
+	mu   sync.Mutex
+	errs []error // guarded by mu: of all parts, in the order in which they ended
 }
 
 type part struct {
@@ -31,24 +33,33 @@ func (ps *parts) start(ctx context.Context, name string, run func(context.Contex
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p := part{stop: stop, done: make(chan struct{})}
 	ps.running = append(ps.running, p)
-	ps.group.Go(func() error {
+	go func() {
 		defer close(p.done)
-		err := run(ctx)
-		switch {
-		case ctx.Err() != nil && errors.Is(err, context.Canceled):
-			return nil
-		case ctx.Err() == nil && err == nil:
-			err = errors.New("ended by itself")
-		case err == nil:
-			return nil
+		if err := ended(ctx, run(ctx)); err != nil {
+			ps.fail(fmt.Errorf("%s: %w", name, err))
 		}
-		err = fmt.Errorf("%s: %w", name, err)
-		select {
-		case ps.failed <- err:
-		default: // one is enough to end the process
-		}
-		return err
-	})
+	}()
+}
+
+// ended returns why a part has failed that returned err; nil: it was stopped.
+func ended(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return nil
+	case ctx.Err() == nil && err == nil:
+		return errors.New("ended by itself")
+	}
+	return err
+}
+
+func (ps *parts) fail(err error) {
+	ps.mu.Lock()
+	ps.errs = append(ps.errs, err)
+	ps.mu.Unlock()
+	select {
+	case ps.failed <- err:
+	default: // one is enough to end the process
+	}
 }
 
 // atStop has stop called when its turn to be stopped has come.
@@ -59,13 +70,14 @@ func (ps *parts) atStop(ctx context.Context, name string, stop func() error) {
 	})
 }
 
-// stop stops all parts, the last first, and returns the first error of any part.
+// stop stops all parts, the last first, and returns the errors of all of them.
 func (ps *parts) stop() error {
-	for len(ps.running) > 0 {
-		last := ps.running[len(ps.running)-1]
-		ps.running = ps.running[:len(ps.running)-1]
-		last.stop()
-		<-last.done
+	for _, p := range slices.Backward(ps.running) {
+		p.stop()
+		<-p.done
 	}
-	return ps.group.Wait()
+	ps.running = nil
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return errors.Join(ps.errs...)
 }

@@ -69,3 +69,14 @@ func TestPartsFail(t *testing.T) {
 		}
 	})
 }
+
+// What several parts have to say at a stop is all said.
+func TestParts_C138_EveryErrorIsTold(t *testing.T) {
+	t.Parallel()
+	ps := newParts()
+	ps.atStop(t.Context(), "file", func() error { return errors.New("5 events are lost") })
+	ps.atStop(t.Context(), "events", func() error { return errors.New("no space left") })
+	if err := ps.stop(); err == nil || err.Error() != "events: no space left\nfile: 5 events are lost" {
+		t.Errorf("%v", err)
+	}
+}

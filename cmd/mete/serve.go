@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -84,8 +85,10 @@ func serve(ctx context.Context, s settings, p process) error {
 		}
 		m.drain()
 	}
-	if stopErr := m.parts.stop(); err == nil {
+	if stopErr := m.parts.stop(); err == nil || errors.Is(stopErr, err) {
 		err = stopErr
+	} else {
+		err = errors.Join(err, stopErr)
 	}
 	if err == nil {
 		log.Info().Msg("stopped")

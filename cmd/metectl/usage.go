@@ -182,10 +182,10 @@ func readLimit(ctx context.Context, accounts *store.Accounts, now time.Time, roo
 	return u, nil
 }
 
-// fill tells what is used of the running window. An account that was cleared may count
-// less than nothing, which is nothing.
+// fill tells what is used of the running window. It may be below 0: more was given back
+// than the account has left of what was charged, since it was cleared by hand, say.
 func (l *usageLimit) fill(w quota.Window, a quota.Account) {
-	used, leased, reserved := max(0, a.Used()), a.Leased(), int64(0)
+	used, leased, reserved := a.Used(), a.Leased(), int64(0)
 	l.Window = &usageWindow{ID: w.ID, Start: w.Start.UTC(), End: w.End.UTC()}
 	l.Used, l.Leased, l.Reserved, l.ResetsAt = &used, &leased, &reserved, &l.Window.End
 	if l.Amount != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/meteproject/mete/plan"
+	"github.com/meteproject/mete/quota"
 )
 
 func TestUsageTable(t *testing.T) {
@@ -58,5 +59,16 @@ func TestPace_SaysTheWindowAsDocumentsDo(t *testing.T) {
 		if got := pace(&plan.EffectiveLimit{Limit: plan.Limit{Amount: 5, Burst: 5, Window: window}}); got != want {
 			t.Errorf("pace of %s = %q; want %q", window, got, want)
 		}
+	}
+}
+
+// Use below 0 is shown, and may be used on top of the amount.
+func TestUsage_Q49_BelowZero(t *testing.T) {
+	t.Parallel()
+	amount := int64(100)
+	l := usageLimit{Amount: &amount}
+	l.fill(quota.Window{ID: "w"}, quota.Account{Base: -7})
+	if *l.Used != -7 || *l.Left != 107 {
+		t.Errorf("used %d, left %d, want -7 and 107", *l.Used, *l.Left)
 	}
 }
