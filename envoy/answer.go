@@ -71,12 +71,22 @@ func (a *answer) prepare(now time.Time, d *authz.Decision, pk func(string) [9]by
 		return cmp.Compare(waitOf(&d.Limits[j]), waitOf(&d.Limits[i]))
 	})
 	if d.RetryAfter > 0 && waits(d.Outcome) {
-		a.wait = d.RetryAfter
-		if j := a.app.Headers.RetryJitter; j > 0 {
-			a.wait += rand.N(j + 1)
-		}
+		a.wait = told(d.RetryAfter, &a.app.Headers)
 		a.retry = seconds(a.wait)
 	}
+}
+
+// told returns how long a caller is told to wait: with jitter on top, or, where that is
+// more than it may be, jitter below the most.
+func told(wait time.Duration, h *plan.Headers) time.Duration {
+	var jitter time.Duration
+	if h.RetryJitter > 0 {
+		jitter = rand.N(h.RetryJitter + 1)
+	}
+	if most := h.RetryMost; most > 0 && wait+jitter > most {
+		return max(time.Second, most-jitter)
+	}
+	return wait + jitter
 }
 
 // waits tells whether a refusal goes away by waiting. Who is refused for who it is

@@ -25,7 +25,7 @@ func (a *answer) contentType(accept string) string {
 		if t := a.app.Refusal.ContentType; t != "" && clean(t) {
 			return t
 		}
-	case plan.BodyShort, plan.BodyEnvelope:
+	case plan.BodyShort, plan.BodyEnvelope, plan.BodyOpenAI:
 	}
 	return typeJSON
 }
@@ -38,6 +38,8 @@ func (a *answer) body(b []byte) []byte {
 		return append(a.short(append(b, '{')), '}')
 	case plan.BodyEnvelope:
 		return append(a.envelope(append(b, '{')), '}')
+	case plan.BodyOpenAI:
+		return a.openAI(b)
 	case plan.BodyTemplate:
 		return a.template(b, a.app.Refusal.Template)
 	case plan.BodyFull:

@@ -107,7 +107,7 @@ func TestDeniedHidden(t *testing.T) {
 	hiding := *l.Limit
 	hiding.Disclose, hiding.Amount = plan.DiscloseNames, 77778
 	l.Limit = &hiding
-	for _, form := range []plan.BodyForm{plan.BodyFull, plan.BodyEnvelope, plan.BodyShort, plan.BodyTemplate} {
+	for _, form := range []plan.BodyForm{plan.BodyFull, plan.BodyEnvelope, plan.BodyShort, plan.BodyOpenAI, plan.BodyTemplate} {
 		a := app()
 		a.Refusal = plan.Refusal{Body: form, Template: "${amount}${used}${remaining}${message}"}
 		a.Headers.XQuota, a.Headers.XRateLimit = true, plan.XDelta

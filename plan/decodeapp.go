@@ -299,6 +299,13 @@ func (o *object) headers(h *Headers) {
 	}
 	// More than a minute of jitter is no jitter: the caller is kept out.
 	h.RetryJitter = o.duration("retry_jitter", 0, 0, time.Minute)
+	if n := o.field("retry_after"); n != nil {
+		r := o.object(n, o.at("retry_after"))
+		if r.require("most", "the most that Retry-After says, such as 1h") != nil {
+			h.RetryMost = r.duration("most", 0, time.Second, 366*24*time.Hour)
+		}
+		r.done()
+	}
 	h.XEnvoyRateLimited = o.bool("x_envoy_ratelimited", true)
 	h.RateLimitName = o.headerName("ratelimit_name", h.RateLimitName)
 	h.PolicyName = o.headerName("policy_name", h.PolicyName)
@@ -330,7 +337,7 @@ func (o *object) headerName(name, otherwise string) string {
 func (o *object) refusal(f *Refusal) {
 	f.Body = choose(o, "body", BodyFull,
 		option[BodyForm]{"full", BodyFull}, option[BodyForm]{"short", BodyShort},
-		option[BodyForm]{"envelope", BodyEnvelope}, option[BodyForm]{"template", BodyTemplate})
+		option[BodyForm]{"envelope", BodyEnvelope}, option[BodyForm]{"openai", BodyOpenAI}, option[BodyForm]{"template", BodyTemplate})
 	template, contentType := o.field("template"), o.field("content_type")
 	if f.Body != BodyTemplate {
 		for _, n := range []*node{template, contentType} {

@@ -76,6 +76,10 @@ func newFields() []newField {
 		{level: 5, path: "spec.parent", only: isWiderTenant},
 		{level: 5, path: "spec.tenant", only: isWiderTenant},
 		{level: 5, path: "spec.paths"},
+		{level: 5, path: "spec.headers.retry_after"},
+		{level: 5, path: "spec.refusal.body", only: isText("openai")},
+		{level: 5, path: "mete.headers.retry_after"},
+		{level: 5, path: "mete.refusal.body", only: isText("openai")},
 		{level: 5, path: "spec.count.grpc_status"},
 	}
 }

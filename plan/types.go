@@ -240,6 +240,8 @@ type Headers struct {
 	RateLimitName, PolicyName string
 	// RetryJitter is the most that is added to Retry-After, at random.
 	RetryJitter time.Duration
+	// RetryMost is the most that Retry-After ever says; 0: what is true.
+	RetryMost time.Duration
 	// XEnvoyRateLimited adds x-envoy-ratelimited to refusals, which stops
 	// Envoys downstream from retrying. True unless written.
 	XEnvoyRateLimited bool
@@ -254,6 +256,7 @@ const (
 	BodyShort                    // {"error":..., "retry_after":...}
 	BodyEnvelope                 // {"success":false,"code":...,"message":...,"details":{...}}
 	BodyTemplate                 // Refusal.Template
+	BodyOpenAI                   // {"error":{"message":...,"type":...,"param":null,"code":...}}
 )
 
 // Refusal tells what a refused HTTP caller reads. Status and headers stay.
