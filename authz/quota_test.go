@@ -358,3 +358,28 @@ func TestDecide_P50_OverrideEndsByItself(t *testing.T) {
 		k.must(from("org:a"), authz.QuotaExceeded)
 	})
 }
+
+// Another reset is another account: what was used by month is not used by day, and the
+// month goes on where it was when it comes back.
+func TestDecide_A4_AnEditedReset(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("")+planDoc("free", monthly("3", ""))+tenantDoc("org:a", "{plan: free}"))
+		until(t, "2026-12-10T11:00:00Z")
+		for range 3 {
+			k.must(from("org:a"), authz.Allowed)
+		}
+		k.must(from("org:a"), authz.QuotaExceeded)
+		k.put(planDoc("free", "monthly: {kind: quota, amount: 3, reset: {calendar: day}}"))
+		l := limit(t, k.must(from("org:a"), authz.Allowed), "monthly")
+		if l.WindowID != "day@2026-12-09T23:00Z" || l.Used != 1 {
+			t.Errorf("by day: window %s used %d, want that of 10 December, 1", l.WindowID, l.Used)
+		}
+		k.put(planDoc("free", monthly("4", "")))
+		l = limit(t, k.must(from("org:a"), authz.Allowed), "monthly")
+		if l.WindowID != "month@2026-11-30T23:00Z" || l.Used != 4 {
+			t.Errorf("by month again: window %s used %d, want December's, 4", l.WindowID, l.Used)
+		}
+		k.must(from("org:a"), authz.QuotaExceeded)
+	})
+}

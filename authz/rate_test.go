@@ -293,3 +293,34 @@ spec:
 		}
 	})
 }
+
+// A look asks for anything at all, whatever the request would take: two of five are left
+// for one that takes three.
+func TestDecide_C046_ALookAsksForAnythingAtAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, app("")+planDoc("free", "per_minute: {kind: rate, amount: 5, window: 1m}\n"+monthly("7", ""))+
+			tenantDoc("org:a", "{plan: free}")+routesDoc("- {name: export, match: {path: /exports}, weight: 3}"))
+		req := from("org:a")
+		req.Path = "/exports"
+		look := req
+		look.CheckOnly = true
+		k.must(req, authz.Allowed) // three of five
+		for range 3 {
+			dec := k.must(look, authz.Allowed)
+			if rate, quota := limit(t, dec, "per_minute"), limit(t, dec, "monthly"); rate.Left != 2 || quota.Left != 4 {
+				t.Fatalf("a look took something: %s", show(dec))
+			}
+		}
+		k.must(req, authz.RateLimited)
+		k.must(from("org:a"), authz.Allowed)
+		k.must(from("org:a"), authz.Allowed)
+		k.must(look, authz.RateLimited) // nothing is left
+		time.Sleep(time.Minute)
+		k.must(req, authz.QuotaExceeded)
+		k.must(look, authz.Allowed) // two of seven
+		k.must(from("org:a"), authz.Allowed)
+		k.must(from("org:a"), authz.Allowed)
+		k.must(look, authz.QuotaExceeded)
+	})
+}

@@ -250,6 +250,31 @@ func TestReplays_C16_Bounded(t *testing.T) {
 	}
 }
 
+// A key that came again after 24 hours is remembered from then on, also when the place that
+// it had before is given to another.
+func TestReplays_C16_AForgottenPlaceForgetsNothing(t *testing.T) {
+	t.Parallel()
+	r, now := new(authz.Replays), time.Unix(1e9, 0)
+	const kept, at = 100_000, 50_000
+	for i := range kept { // all shards are full
+		r.Add(numbered(i), true, now)
+	}
+	later := now.Add(24 * time.Hour)
+	r.Add(numbered(at), true, later)
+	for i := range kept - 16 { // all but one place of each shard are given to others
+		if !r.Has(numbered(at), later) {
+			t.Fatalf("forgotten after %d others", i)
+		}
+		r.Add(numbered(kept+i), true, later)
+	}
+	for i := range 16 {
+		r.Add(numbered(2*kept+i), true, later)
+	}
+	if r.Has(numbered(at), later) {
+		t.Error("still remembered, though its place is another's")
+	}
+}
+
 func TestReplays_C16_Concurrently(t *testing.T) {
 	t.Parallel()
 	r, now := new(authz.Replays), time.Unix(1e9, 0)

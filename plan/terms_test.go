@@ -183,6 +183,36 @@ func TestTerms_P50_Layers(t *testing.T) {
 	}
 }
 
+// Terms hold until the first of all overrides ends, whichever was written first and
+// whoever they are of.
+func TestTerms_P50_HoldUntilTheSoonestEnd(t *testing.T) {
+	free := `{limits: {rps: {kind: rate, amount: 10, window: 1s}, monthly: {kind: quota, amount: 1000, reset: {calendar: month}}},
+		overrides: [{tenants: ["org:planned"], reason: trial, limits: {rps: {amount: 7, until: "2026-12-05T00:00:00Z"}}}]}`
+	ends := func(rps, monthly string) string {
+		return fmt.Sprintf(`{plan: free, overrides: {rps: {amount: 20, reason: more, until: %q}, monthly: {amount: 2000, reason: more, until: %q}}}`, rps, monthly)
+	}
+	const soon, late = "2026-12-02T00:00:00Z", "2026-12-09T00:00:00Z"
+	s := catalog(t, appText, doc("Plan", "free", free),
+		doc("Tenant", "org:late-first", ends(late, soon)),
+		doc("Tenant", "org:soon-first", ends(soon, late)),
+		doc("Tenant", "org:planned", ends(late, late)),
+		doc("Tenant", "user:below", `{parent: "org:late-first", plan: free, overrides: {rps: {amount: 5, reason: less, until: "2026-12-20T00:00:00Z"}}}`),
+		doc("Tenant", "user:sooner", `{parent: "org:late-first", plan: free, overrides: {rps: {amount: 5, reason: less, until: "2026-12-01T00:00:00Z"}}}`),
+	).Snapshot()
+	for tenant, want := range map[string]string{
+		"org:late-first": soon, "org:soon-first": soon, "org:planned": "2026-12-05T00:00:00Z",
+		"user:below": soon, "user:sooner": "2026-12-01T00:00:00Z",
+	} {
+		if got := s.Terms(t0, "api", tenant).Until.Format(time.RFC3339); got != want {
+			t.Errorf("%s: terms hold until %s, want %s", tenant, got, want)
+		}
+	}
+	between := time.Date(2026, 12, 3, 0, 0, 0, 0, time.UTC)
+	if got := s.Terms(between, "api", "org:late-first"); shown(got) != "org:late-first(free) +rps=20 +monthly=1000" || got.Until.Format(time.RFC3339) != late {
+		t.Errorf("after the first end: %s until %s", shown(got), got.Until)
+	}
+}
+
 // C008: zero stays zero through every layer.
 func TestTerms_C008_Zero(t *testing.T) {
 	s := catalog(t, appText, freePlan,

@@ -2,9 +2,7 @@ package quota_test
 
 import (
 	"context"
-	"errors"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,18 +106,48 @@ func TestKeeper_C114_OneOperationForAllThatWait(t *testing.T) {
 	})
 }
 
-func TestKeeper_C040_SuspendedReplicaSpendsNoOldLease(t *testing.T) {
+// A lease ends by the clock that moved further: the monotonic one stands still while a
+// machine sleeps, and the wall clock can be set back.
+func TestKeeper_C040_ALeaseEndsByEitherClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var asleep atomic.Int64 // the wall clock has moved, the monotonic one has not
-		wallOnly := func() time.Time { return time.Now().Round(0).Add(time.Duration(asleep.Load())) }
-		r := openWith(t, &storetest.Memory{}, "a", terms(1000), wallOnly)
+		r := open(t, &storetest.Memory{}, "a", terms(1000))
 		r.mustCharge(1)
-		r.store.set(0, errors.New("away"))
-		asleep.Store(int64(70 * time.Minute))
-		if v := r.try(1); v == quota.Fits {
-			t.Fatal("a lease older than 60 s by the wall clock was spent from")
+		now := r.at()
+		r.lock.Lock()
+		defer r.lock.Unlock()
+		for name, c := range map[string]struct {
+			mono, wall time.Duration
+			want       quota.Verdict
+		}{
+			"a moment later":      {time.Second, time.Second, quota.Fits},
+			"slept for an hour":   {time.Second, 70 * time.Minute, quota.Short},
+			"set back by an hour": {time.Minute, -time.Hour, quota.Short},
+		} {
+			at := quota.Instant{Mono: now.Mono + int64(c.mono), Wall: now.Wall + int64(c.wall)}
+			if v := r.purse.Room(at, 1); v != c.want {
+				t.Errorf("%s: verdict %d, want %d", name, v, c.want)
+			}
 		}
+	})
+}
+
+// A request that is larger than the whole quota can never fit: it is refused at once,
+// and the store is not asked.
+func TestKeeper_A19_LargerThanTheQuota(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := open(t, &storetest.Memory{}, "a", terms(1000))
+		for range 3 {
+			if ok, waited := r.charge(1001); ok || waited != 0 {
+				t.Fatalf("1,001 units of 1,000: admitted %v after %v", ok, waited)
+			}
+		}
+		synctest.Wait()
+		if n := len(r.store.calls()); n != 0 {
+			t.Fatalf("the store was asked %d times", n)
+		}
+		r.mustCharge(1000)
 	})
 }
 

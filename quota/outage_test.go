@@ -259,6 +259,31 @@ func TestOvershoot_A44_CutOffFromAChange(t *testing.T) {
 	})
 }
 
+// What is used between a report of which nobody knows the end and the change is
+// suspected for as long as the doubt lasts, and not only in the last seconds.
+func TestOvershoot_A44_InDoubt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		tm := terms(1000)
+		tm.Rule.First = 100
+		r := open(t, m, "a", tm)
+		r.mustCharge(60)
+		r.store.set(0, errors.New("away")) // and the amount is lowered to 50
+		time.Sleep(46 * time.Second)       // its report fails: nobody knows whether it arrived
+		r.mustCharge(10)
+		time.Sleep(11 * time.Second) // longer than demand is remembered
+		r.lock.Lock()
+		r.purse.SetTerms(r.at(), terms(50))
+		r.lock.Unlock()
+		r.store.set(0, nil)
+		time.Sleep(time.Minute)
+		if n := r.keeper.Stats().Overshoot[quota.TermsChange]; n != 10 || m.Account(key()).Used() != 70 {
+			t.Errorf("%d units counted for the change of terms of %d used, want 10 of 70", n, m.Account(key()).Used())
+		}
+	})
+}
+
 // What was used while the limit only counted passed no quota, though it is more than the
 // amount that the limit gets.
 func TestOvershoot_A44_UnlimitedToLimitedPassesNothing(t *testing.T) {

@@ -2,6 +2,7 @@ package quota_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -188,6 +189,41 @@ func TestRecall_Q38_TwoThatAskEachOther(t *testing.T) {
 		both.Wait()
 		if n := admitted.Load(); n != 1 {
 			t.Errorf("%d of two requests for 5 units admitted, want one: 7 are left; account %+v", n, m.Account(key()))
+		}
+	})
+}
+
+// Who gives up what it has while it waits for more needs all that it is asked for, and
+// not the rest: what it returned itself is no word to ask the store again.
+func TestRecall_Q38_WhoGaveUpItsOwnNeedsAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{}
+		boards := storetest.NewBoards(m, 3*time.Millisecond)
+		tm := terms(40)
+		tm.Rule.MaxShare = 10_000
+		a := talk(t, m, boards, "a", tm)
+		a.mustCharge(5) // 5 of its lease are left
+		rest := quota.Operation{Key: key(), App: "api", Holder: "mute", Seq: 1, Want: 30, Min: 30, Ceiling: 40, Replicas: 2, Version: 1}
+		if res, err := m.Apply(t.Context(), rest); err != nil || res.Granted != 30 {
+			t.Fatalf("%+v, %v", res, err) // who holds the rest hears of no recall
+		}
+		before := len(a.store.calls())
+		var one sync.WaitGroup
+		one.Go(func() {
+			if ok, _ := a.charge(8); ok {
+				t.Error("admitted past the quota")
+			}
+		})
+		time.Sleep(10 * time.Millisecond)
+		a.keeper.Recalled(key()) // another one needs some as well
+		one.Wait()
+		var asked []int64
+		for _, op := range a.store.calls()[before:] {
+			asked = append(asked, op.Min)
+		}
+		if want := []int64{3, 0}; !slices.Equal(asked, want) {
+			t.Errorf("the store was asked for %d units, want %d: once for the rest, and once nothing while all is given up", asked, want)
 		}
 	})
 }

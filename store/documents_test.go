@@ -1,9 +1,12 @@
 package store_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -132,6 +135,70 @@ func TestSeveralReplicasPublishOnce(t *testing.T) {
 		if n := strings.Count(logs[i].String(), "edit is rejected"); n != 1 {
 			t.Errorf("replica %d logged %d rejections, want 1:\n%s", i, n, logs[i].String())
 		}
+	}
+}
+
+// editing changes a document just before it is published as it was read: once.
+type editing struct {
+	clientv3.KV
+	effective string
+	once      sync.Once
+	edit      func()
+}
+
+// Do implements [store.Doer].
+func (e *editing) Do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	if op.IsTxn() {
+		_, then, _ := op.Txn()
+		for _, o := range then {
+			if o.IsPut() && string(o.KeyBytes()) == e.effective {
+				e.once.Do(e.edit)
+			}
+		}
+	}
+	return e.KV.Do(ctx, op)
+}
+
+// What was read is not put in force once it was edited or deleted, though nobody has
+// touched what is in force meanwhile.
+func TestPublishing_A53_WhatWasEditedSinceIsNotPutInForce(t *testing.T) {
+	t.Parallel()
+	for name, edited := range map[string]string{"edited": planText("pro", 200), "deleted": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := ownServer(t).Client()
+			key, effective := store.DocumentKey(plan.KindPlan, "pro"), store.EffectiveKey(plan.KindPlan, "pro")
+			var done atomic.Bool
+			slow := clientv3.NewCtxClient(t.Context())
+			slow.Lease, slow.Watcher = c.Lease, c.Watcher
+			slow.KV = &editing{KV: c.KV, effective: effective, edit: func() {
+				defer done.Store(true)
+				if edited == "" {
+					del(t, c, key)
+				} else {
+					put(t, c, key, edited)
+				}
+			}}
+			r := startDocuments(t, slow, zerolog.Nop())
+			put(t, c, key, planText("pro", 100))
+			put(t, c, store.DocumentKey(plan.KindPlan, "last"), planText("last", 1))
+			r.until("the edit", func(s *plan.Snapshot) bool {
+				return done.Load() && amount(s, "last") == 1 && (edited == "" || amount(s, "pro") == 200)
+			})
+			put(t, c, store.DocumentKey(plan.KindPlan, "last"), planText("last", 2))
+			r.until("what follows", hasAmount("last", 2))
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for _, s := range r.snaps {
+				if n := amount(s, "pro"); n == 100 {
+					t.Fatal("the plan was in force as it was before the edit")
+				}
+			}
+			kv, err := c.Get(t.Context(), effective)
+			if err != nil || edited == "" && len(kv.Kvs) != 0 || edited != "" && (len(kv.Kvs) != 1 || kv.Kvs[0].Version != 1) {
+				t.Errorf("in force: %v, %v; want what was written last, once", kv, err)
+			}
+		})
 	}
 }
 
