@@ -3,7 +3,6 @@ package envoy_test
 import (
 	"bytes"
 	"encoding/binary"
-	"io"
 	"net"
 	"strings"
 	"sync"
@@ -66,14 +65,7 @@ func dial(t *testing.T, address string) *rawClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &rawClient{Conn: conn, Framer: http2.NewFramer(conn, conn), t: t, ended: make(chan struct{})}
-	c.encoder = hpack.NewEncoder(&c.headers)
-	c.write(func() error { _, err := io.WriteString(conn, http2.ClientPreface); return err })
-	c.write(func() error { return c.WriteSettings() })
-	go func() {
-		defer close(c.ended)
-		_, _ = io.Copy(io.Discard, conn)
-	}()
+	c := speaking(t, conn)
 	t.Cleanup(func() {
 		_ = conn.Close()
 		<-c.ended

@@ -186,9 +186,9 @@ const (
 	maxMetadata = 64 << 10
 	// connectFor is how long a connection may take to say what it is.
 	connectFor = 10 * time.Second
-	// Envoy's keepalive may be as short as a second; grpc's default policy closes
-	// such connections.
-	leastPing = 500 * time.Millisecond
+	// Envoy's keepalive may be as short as a fifth of a second; grpc's default policy
+	// closes such connections, and with that of the log loses what is on its way.
+	leastPing = 100 * time.Millisecond
 	pingAfter = 30 * time.Second
 	pingWait  = 10 * time.Second
 
