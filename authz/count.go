@@ -64,6 +64,8 @@ type Counted struct {
 	Over bool
 	// Shadowed tells that it would be, but for shadow mode.
 	Shadowed bool
+	// Full says that the limit has no room for the hits, whether that refuses or not.
+	Full bool
 }
 
 // Reset makes c the zero Count, keeping its memory.

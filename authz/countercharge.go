@@ -190,7 +190,7 @@ func (t *counting) settle() {
 		}
 		h := &t.scratch.held[it.held]
 		refuses := it.over && !t.shadows(i) && (!t.quotaMode(i) || !t.lenient)
-		item.Over, item.Shadowed = refuses, it.over && t.shadows(i)
+		item.Over, item.Shadowed, item.Full = refuses, it.over && t.shadows(i), it.over
 		took := charged && !t.asks[i].Refund && (!it.over || t.Domain.Settings.ChargeRefused)
 		switch {
 		case t.bills(i):

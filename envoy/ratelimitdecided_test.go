@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -224,4 +225,46 @@ func TestDecided_AllocatesNothing(t *testing.T) {
 			t.Errorf("%d descriptors: %d allocations a call, want 2 at most", n, got)
 		}
 	}
+}
+
+const pooledDocuments = `
+apiVersion: mete/v1
+kind: App
+metadata: {name: api}
+spec: {time_zone: UTC, envoy: {domain: edge}, identity: {tenant: [{api_key: x-api-key}]}, defaults: {plan: free}}
+---
+apiVersion: mete/v1
+kind: Plan
+metadata: {name: free}
+spec: {limits: {monthly: {kind: quota, amount: 100, reset: {calendar: month}}}}
+---
+domain: edge
+descriptors:
+  - {key: free, quota_mode: true, rate_limit: {name: free_pool, unit: minute, requests_per_unit: 2}}
+  - {key: paid, quota_mode: true, rate_limit: {name: paid_pool, unit: minute, requests_per_unit: 4}}
+  - {key: user, rate_limit: {unit: minute, requests_per_unit: 50}}
+`
+
+// In quota mode the answer tells which pools are over, by the indices of the request's
+// descriptors, whether that refuses or not.
+func TestDecided_P5_P15_WhichPoolIsOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ask := asking(t, decider(t, pooledDocuments))
+		in := mustMarshal(t, limitRequest("edge", 0, descriptor("user", "ann"), descriptor("tenant", "a"), descriptor("free", "x"), descriptor("paid", "x")))
+		for i, want := range []any{nil, nil, []any{2.0}, []any{2.0}, []any{2.0, 3.0}} {
+			r := ask(in)
+			got := r.GetDynamicMetadata().AsMap()
+			if got["quotaModeEnabled"] != true || !reflect.DeepEqual(got["quotaModeViolations"], want) || got["domain"] != "edge" || got["descriptors"] != nil {
+				t.Errorf("call %d: %v, want violations %v", i, got, want)
+			}
+			if refused := r.GetOverallCode() == ratelimitv3.RateLimitResponse_OVER_LIMIT; refused != (i == 4) {
+				t.Errorf("call %d: %v", i, r.GetOverallCode())
+			}
+		}
+		other := ask(mustMarshal(t, limitRequest("edge", 0, descriptor("user", "ann"))))
+		if other.GetDynamicMetadata() != nil {
+			t.Errorf("without pools: %v", other.GetDynamicMetadata())
+		}
+	})
 }
