@@ -3,6 +3,7 @@ package servers_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -77,6 +78,7 @@ func start(t *testing.T, socket, name string, env []string, args ...string) {
 // A client sends request targets as they are.
 type client struct {
 	network, address string
+	host             string // "h" unless set
 
 	conn   net.Conn
 	reader *bufio.Reader
@@ -117,7 +119,7 @@ func (c *client) try(ctx context.Context, target string, headers []string) (*htt
 	if err := c.conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return nil, err
 	}
-	text := "GET " + target + " HTTP/1.1\r\nHost: h\r\n" + strings.Join(append(headers, "\r\n"), "\r\n")
+	text := "GET " + target + " HTTP/1.1\r\nHost: " + cmp.Or(c.host, "h") + "\r\n" + strings.Join(append(headers, "\r\n"), "\r\n")
 	if _, err := io.WriteString(c.conn, text); err != nil {
 		return nil, err
 	}

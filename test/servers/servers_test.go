@@ -198,12 +198,14 @@ func TestSpellings_C164_AtRealServers(t *testing.T) {
 		row     string // of the table
 		start   []func(t *testing.T, dir string)
 		sockets []string
+		each    int // not all spellings, but one of so many
 	}{
-		{"go", "Go's ServeMux", []func(*testing.T, string){startGo}, []string{"go"}},
-		{"wsgi", "WSGI servers", []func(*testing.T, string){startWSGI}, []string{"gunicorn", "waitress", "wsgiref"}},
-		{"express", "Express", []func(*testing.T, string){startExpress}, []string{"express4", "express5"}},
-		{"nginx", "nginx", []func(*testing.T, string){startGo, startNginx}, []string{"nginx"}},
-		{"proxy", "", []func(*testing.T, string){startGo, gunicorn, startExpress, startNginx}, []string{"proxy-go", "proxy-wsgi", "proxy-express", "proxy-uri"}},
+		{"go", "Go's ServeMux", []func(*testing.T, string){startGo}, []string{"go"}, 1},
+		{"wsgi", "WSGI servers", []func(*testing.T, string){startWSGI}, []string{"gunicorn", "waitress", "wsgiref"}, 2},
+		{"express", "Express", []func(*testing.T, string){startExpress}, []string{"express4", "express5"}, 2},
+		{"nginx", "nginx", []func(*testing.T, string){startGo, startNginx}, []string{"nginx"}, 1},
+		{"proxy", "", []func(*testing.T, string){startGo, gunicorn, startExpress, startNginx}, []string{"proxy-go", "proxy-wsgi", "proxy-express"}, 3},
+		{"decoding proxy", "", []func(*testing.T, string){startGo, startNginx}, []string{"proxy-uri"}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -220,20 +222,23 @@ func TestSpellings_C164_AtRealServers(t *testing.T) {
 			for _, socket := range tt.sockets {
 				t.Run(socket, func(t *testing.T) {
 					t.Parallel()
-					replay(t, &client{network: "unix", address: filepath.Join(dir, socket+".sock")}, said)
+					replay(t, &client{network: "unix", address: filepath.Join(dir, socket+".sock")}, tt.each, said)
 				})
 			}
 		})
 	}
 }
 
-// replay sends all spellings to a server and compares what serves them with what mete
-// takes, as it is said.
-func replay(t *testing.T, c *client, said map[string]*plan.Snapshot) {
+// replay sends spellings, one of each so many, to a server and compares what serves them
+// with what mete takes, as it is said.
+func replay(t *testing.T, c *client, each int, said map[string]*plan.Snapshot) {
 	t.Helper()
 	defer c.close()
 	served := map[string]int{}
-	for _, target := range spellings() {
+	for i, target := range spellings() {
+		if i%each != 0 {
+			continue
+		}
 		resp, err := c.get(t.Context(), target)
 		if err != nil {
 			t.Fatalf("%q: %v", target, err)
@@ -251,8 +256,8 @@ func replay(t *testing.T, c *client, said map[string]*plan.Snapshot) {
 		}
 	}
 	for _, route := range []string{"public", "health", "render", "chat", "events", "export", "tree", "other"} {
-		if served[route] < 2 {
-			t.Errorf("%s was served %d times by other spellings than one: %v", route, served[route], served)
+		if served[route] == 0 {
+			t.Errorf("%s was never served: %v", route, served)
 		}
 	}
 	t.Log(served)
