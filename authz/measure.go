@@ -153,8 +153,9 @@ func assumed(tariff *plan.Tariff, res *plan.Reserve, r *Reservation, c *Charged)
 	return c.Units
 }
 
-// number returns the number that a source tells, if it tells one. What is no whole
-// number from 0 up is none (case C090), and is counted.
+// number returns the number that a source tells, if it tells one: decimal digits, a plus
+// before them or not. What is no whole number from 0 up is none (cases C090 and C171), and
+// is counted.
 func (d *Decider) number(s *plan.Source, response Response) (int64, bool) {
 	if response == nil {
 		return 0, false
@@ -174,7 +175,7 @@ func (d *Decider) number(s *plan.Source, response Response) (int64, bool) {
 	if !ok {
 		return 0, false
 	}
-	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+	n, err := strconv.ParseUint(strings.TrimPrefix(strings.TrimSpace(text), "+"), 10, 64)
 	if err != nil || n > maxUnits {
 		d.stats.badUnits.Add(1)
 		return 0, false

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/meteproject/mete/authz"
+	"github.com/meteproject/mete/plan"
 	"github.com/meteproject/mete/quota"
 	"github.com/meteproject/mete/store/storetest"
 )
@@ -129,5 +130,50 @@ func TestDecide_A55_RequestsInProgressSettleWhereTheyBegan(t *testing.T) {
 		if first == next {
 			t.Error("the window did not end")
 		}
+	})
+}
+
+// What was used belongs to the account of the limit and its window, and to no key or
+// edit: another window begins at 0, the one before goes on where it was.
+func TestDecide_C183_AnotherWindowAnotherKeyTheSameCustomer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		of := func(limit string) string {
+			return planDoc("own", "calls: {kind: quota, amount: "+limit+"}")
+		}
+		k := newDesk(t, identityApp("[{api_key: x-api-key}]", "")+of("5, reset: {calendar: month}, when_used_up: count")+
+			tenantDoc("org:a", "{plan: own}")+credentialDoc("mk_1", `{tenant: "org:a"}`))
+		until(t, "2026-12-10T11:00:00Z")
+		used := func(key string, want authz.Outcome, window string, n int64) {
+			t.Helper()
+			l := limit(t, k.must(with("x-api-key", key), want), "calls")
+			if l.WindowID != window || l.Used != n {
+				t.Errorf("with %s: %d used in %s, want %d in %s", key, l.Used, l.WindowID, n, window)
+			}
+		}
+		const month, day = "month@2026-12-01T00:00Z", "day@2026-12-10T00:00Z"
+		for i := range int64(7) {
+			o := authz.Allowed
+			if i >= 5 {
+				o = authz.CountedOver
+			}
+			used("mk_1", o, month, i+1)
+		}
+		k.put(of("5, reset: {calendar: month}")) // it denies
+		used("mk_1", authz.QuotaExceeded, month, 7)
+		k.put(credentialDoc("mk_2", `{tenant: "org:a", principal: other}`))
+		used("mk_2", authz.QuotaExceeded, month, 7)
+		k.put(of("5, reset: {calendar: day}"))
+		used("mk_2", authz.Allowed, day, 1)
+		k.put(tenantDoc("org:a", "{plan: own, limits: {}}"))
+		used("mk_1", authz.Allowed, day, 2)
+		k.put(of("9, reset: {calendar: month}"))
+		used("mk_1", authz.Allowed, month, 8)
+		k.remove(plan.KindCredential, credentialName(t, "mk_1"))
+		used("mk_2", authz.Allowed, month, 9)
+		k.put(tenantDoc("org:a", "{plan: own, limits: {}}"))
+		used("mk_2", authz.QuotaExceeded, month, 9)
+		time.Sleep(10 * time.Minute) // all purses are reported and forgotten
+		used("mk_2", authz.QuotaExceeded, month, 9)
 	})
 }

@@ -1,6 +1,7 @@
 package authz_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,6 +69,39 @@ func TestDecide_P69_A17_AfterALateRequest(t *testing.T) {
 		k.must(from("org:a"), authz.Allowed)
 		if waited := time.Since(start); waited != 0 {
 			t.Errorf("the first request of the next window waited %v", waited)
+		}
+	})
+}
+
+// A month has the length that its days have where the quota's clock is set forward or back
+// in it, whenever the tenant's account was made.
+func TestDecide_C177_MonthsWithAChangeOfTheClock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newDesk(t, strings.Replace(app("defaults: {plan: free}"), "Europe/Berlin", "America/New_York", 1)+planDoc("free", monthly("1000", "")))
+		for _, step := range []struct {
+			at, tenant string
+			window     time.Duration
+			id, resets string
+			used       int64
+		}{
+			{"2026-10-20T12:00:00Z", "org:old", 2_678_400 * time.Second, "month@2026-10-01T04:00Z", "2026-11-01T04:00:00Z", 1},
+			{"2026-11-01T04:30:00Z", "org:before", 2_595_600 * time.Second, "month@2026-11-01T04:00Z", "2026-12-01T05:00:00Z", 1}, // 00:30, still in summer time
+			{"2026-11-01T07:30:00Z", "org:after", 2_595_600 * time.Second, "month@2026-11-01T04:00Z", "2026-12-01T05:00:00Z", 1},
+			{"2026-11-20T12:00:00Z", "org:before", 2_595_600 * time.Second, "month@2026-11-01T04:00Z", "2026-12-01T05:00:00Z", 2},
+			{"2026-11-20T12:00:00Z", "org:old", 2_595_600 * time.Second, "month@2026-11-01T04:00Z", "2026-12-01T05:00:00Z", 1},
+			{"2026-12-01T04:58:59Z", "org:after", 2_595_600 * time.Second, "month@2026-11-01T04:00Z", "2026-12-01T05:00:00Z", 2},
+			{"2026-12-01T05:00:00Z", "org:after", 2_678_400 * time.Second, "month@2026-12-01T05:00Z", "2027-01-01T05:00:00Z", 1},
+			{"2027-03-02T12:00:00Z", "org:march", 2_674_800 * time.Second, "month@2027-03-01T05:00Z", "2027-04-01T04:00:00Z", 1},
+			{"2027-03-14T08:00:00Z", "org:late", 2_674_800 * time.Second, "month@2027-03-01T05:00Z", "2027-04-01T04:00:00Z", 1},
+			{"2027-03-31T12:00:00Z", "org:march", 2_674_800 * time.Second, "month@2027-03-01T05:00Z", "2027-04-01T04:00:00Z", 2},
+			{"2027-04-01T04:00:00Z", "org:march", 2_592_000 * time.Second, "month@2027-04-01T04:00Z", "2027-05-01T04:00:00Z", 1},
+		} {
+			until(t, step.at)
+			l := limit(t, k.must(from(step.tenant), authz.Allowed), "monthly")
+			if resets := l.ResetsAt.UTC().Format(time.RFC3339); l.Window != step.window || l.WindowID != step.id || resets != step.resets || l.Used != step.used {
+				t.Errorf("%s at %s: w %v of %s, resets %s, used %d; want %+v", step.tenant, step.at, l.Window, l.WindowID, resets, l.Used, step)
+			}
 		}
 	})
 }

@@ -139,3 +139,33 @@ func TestOnBehalf_C8_C9_C10_SignedHops(t *testing.T) {
 		}
 	}
 }
+
+// Reports that cannot be counted change and claim nothing: the right one after them does.
+func TestReport_C175_AReportThatFailedThenTheRightOne(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, shared(t), "tokens: {kind: quota, amount: 1000, unit: tokens, reset: {calendar: month}}",
+		"units: {tokens: {title: tokens}}", "headers: {x_quota: true}")
+	a.put(t, map[string]string{"routes/" + a.name: document("Routes", a.name, `  app: `+a.name+`
+  rules:
+    - {name: job, match: {path: /job}, units: {tokens: {reserve: 100, use: [{report: true}]}}}`)})
+	a.awaitRoutes(t)
+	id := a.get(t, "/job").seen[0].Header.Get("X-Quota-Decision")
+	for _, step := range []struct {
+		units  string
+		status int
+		want   string
+	}{
+		{`{"gpus":1}`, http.StatusBadRequest, `no reports of \"gpus\"`},
+		{`{"tokens":-3}`, http.StatusBadRequest, "tokens"},
+		{`{"tokens":1.5}`, http.StatusBadRequest, "1.5"},
+		{`{"tokens":33}`, http.StatusOK, `{"units":{"tokens":"33"}}`},
+		{`{"tokens":33}`, http.StatusOK, `{"units":{"tokens":"33"}}`},
+		{`{"tokens":44}`, http.StatusBadRequest, "reported before: 33 tokens"},
+	} {
+		status, answer := a.call(t, "Settle", fmt.Sprintf(`{"decision":%q,"units":%s}`, id, step.units))
+		if status != step.status || !strings.Contains(answer, step.want) {
+			t.Errorf("%s: %d %s, want %d %s", step.units, status, answer, step.status, step.want)
+		}
+	}
+	wantHeader(t, a.get(t, "/job"), "X-Quota-Used", "133")
+}

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -30,4 +31,37 @@ func TestRoutes_A7_A39_C41_C42(t *testing.T) {
 			t.Errorf("%s with nothing left: got %d %s; want 200", path, r.status, r.body)
 		}
 	}
+}
+
+// What is left can be seen without using any: a route with meter: false takes nothing, and
+// its answers say what is left as long as anything is. One with check: false as well is
+// served to everybody, and says nothing of limits.
+func TestRoutes_C169_ALookThatCostsNothing(t *testing.T) {
+	t.Parallel()
+	a := newApp(t, shared(t), "monthly: {kind: quota, amount: 10, reset: {calendar: month}}")
+	a.put(t, map[string]string{"routes/" + a.name: document("Routes", a.name, `  app: `+a.name+`
+  rules:
+    - {name: limits, match: {methods: [HEAD], path: /limits}, meter: false, check: false, reason: whoever looks takes nothing}
+    - {name: left, match: {methods: [HEAD], path: /left}, meter: false, reason: whoever looks takes nothing}`)})
+	a.awaitRoutes(t)
+	look := func(path string, status int, left string) {
+		t.Helper()
+		for range 2 {
+			r := a.sendAs(t, http.MethodHead, a.ingress.Listener("ingress")+path, "X-Api-Key: "+a.key)
+			if r.status != status {
+				t.Errorf("HEAD %s: got %d, want %d", path, r.status, status)
+			}
+			if state := r.header.Get("RateLimit"); left == "" && state != "" || !strings.HasPrefix(state, left) {
+				t.Errorf("HEAD %s: RateLimit %q, want it to begin with %q", path, state, left)
+			}
+		}
+	}
+	a.admit(t, 5)
+	look("/limits", http.StatusOK, "")
+	look("/left", http.StatusOK, `"monthly";r=5;t=`)
+	a.admit(t, 5)
+	a.refuse(t, http.StatusTooManyRequests)
+	look("/limits", http.StatusOK, "")
+	look("/left", http.StatusTooManyRequests, `"monthly";r=0;t=`)
+	eventually(t, "ten are used", func() bool { used := a.account(t); return used.Used() == 10 })
 }
