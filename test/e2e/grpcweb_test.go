@@ -26,7 +26,7 @@ func withGRPCWeb(t *testing.T, lua bool) func(config string) string {
 		if !ok || strings.Count(config, before) != 1 || strings.Count(config, old) != 1 {
 			t.Error("the examples have another form")
 		}
-		return strings.NewReplacer(before, before+inside(18, filters)+"\n", old, inside(10, protocol)+"\n").Replace(config)
+		return strings.NewReplacer(before, before+inside(18, filters)+"\n", old, inside(10, protocol)+"\n", "buffer_flush_interval: 1s", "buffer_flush_interval: 0.1s").Replace(config)
 	}
 }
 
@@ -46,20 +46,7 @@ func (a *app) callWeb(t *testing.T, kind string, headers ...string) *webReply {
 	if kind == "application/grpc-web-text" {
 		message = base64.StdEncoding.EncodeToString([]byte(message))
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+a.ingress.Listener("ingress")+"/api.v1.Service/Call", strings.NewReader(message))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Host = a.host
-	for _, line := range append(headers, "Content-Type: "+kind, "Accept: "+kind, "X-Grpc-Web: 1", "X-Api-Key: "+a.key) {
-		name, value, _ := strings.Cut(line, ": ")
-		req.Header.Set(name, value)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
+	resp := a.post(t, message, append(headers, "Content-Type: "+kind, "Accept: "+kind, "X-Grpc-Web: 1")...)
 	body := io.Reader(resp.Body)
 	if kind == "application/grpc-web-text" {
 		body = base64.NewDecoder(base64.StdEncoding, body)
@@ -69,6 +56,27 @@ func (a *app) callWeb(t *testing.T, kind string, headers ...string) *webReply {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// post calls a method with headers, "Name: value". The body of the answer is closed when the
+// test ends.
+func (a *app) post(t *testing.T, message string, headers ...string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+a.ingress.Listener("ingress")+"/api.v1.Service/Call", strings.NewReader(message))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = a.host
+	for _, line := range append(headers, "X-Api-Key: "+a.key) {
+		name, value, _ := strings.Cut(line, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
 }
 
 // read reads the frames of a body: of messages, and of trailers, which is the last one.
@@ -140,6 +148,43 @@ func TestGRPCWeb_A8_P65_StatusAndNumberInMetadata(t *testing.T) {
 	if r := a.callWeb(t, "application/grpc-web+proto"); r.status != http.StatusOK || r.header.Get("Grpc-Status") != "8" || r.header.Get("Retry-After") == "" ||
 		!strings.HasPrefix(r.header.Get("Content-Type"), "application/grpc-web") || !strings.Contains(r.header.Get("Grpc-Message"), "has 34 of 1,000 credits left") || r.header.Get("Grpc-Status-Details-Bin") == "" {
 		t.Errorf("refused with %+v", r)
+	}
+}
+
+// The filter for Connect's protocol does the same to trailers, and to a status in the headers
+// of a stream; the same filter behind it helps (issue 12, D2).
+func TestConnect_A8_P65_StatusAndNumberInMetadata(t *testing.T) {
+	t.Parallel()
+	a := webApp(t, newWorld(t, nil, func(config string) string {
+		return strings.NewReplacer("envoy.filters.http.grpc_web", "envoy.filters.http.connect_grpc_bridge",
+			"envoy.extensions.filters.http.grpc_web.v3.GrpcWeb", "envoy.extensions.filters.http.connect_grpc_bridge.v3.FilterConfig").Replace(withGRPCWeb(t, true)(config))
+	}))
+	const unary, stream = "application/proto", "application/connect+proto"
+	var used int64
+	for i, tt := range []struct {
+		kind, act, use string
+		status         int
+		want           int64
+	}{
+		{unary, rig.ActCallOK, "7", http.StatusOK, 7},
+		{unary, rig.ActCallFails, "7", http.StatusNotFound, 0},
+		{unary, rig.ActCallRefused, "", http.StatusNotFound, 0},
+		{stream, rig.ActCallStream, "9", http.StatusOK, 9},
+		{stream, rig.ActCallFails, "7", http.StatusOK, 0},
+		{stream, rig.ActCallRefused, "", http.StatusOK, 0},
+		{stream, rig.ActCallOK, "", http.StatusOK, 100},
+	} {
+		message := "\x00\x00\x00\x00\x00"
+		if tt.kind == unary {
+			message = ""
+		}
+		resp := a.post(t, message, rig.TestID+": "+fmt.Sprint(a.name, i), rig.TestAct+": "+tt.act, rig.TestUse+": "+tt.use, "Content-Type: "+tt.kind, "Connect-Protocol-Version: 1")
+		_, _ = io.Copy(io.Discard, resp.Body)
+		if resp.StatusCode != tt.status {
+			t.Fatalf("%s, %s: got %d %v", tt.kind, tt.act, resp.StatusCode, resp.Header)
+		}
+		used += tt.want
+		eventually(t, fmt.Sprintf("%s of %s, %s, brings use to %d", tt.act, tt.use, tt.kind, used), func() bool { return a.account(t).Used() == used && a.metric(t, "mete_reservations_unsettled") == 0 })
 	}
 }
 
