@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/health/grpc_health_v1"
+
 	"github.com/meteproject/mete/test/rig"
 )
 
@@ -62,7 +64,7 @@ func (a *app) callWeb(t *testing.T, kind string, headers ...string) *webReply {
 // test ends.
 func (a *app) post(t *testing.T, message string, headers ...string) *http.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+a.ingress.Listener("ingress")+"/api.v1.Service/Call", strings.NewReader(message))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+a.ingress.Listener("ingress")+grpc_health_v1.Health_Check_FullMethodName, strings.NewReader(message))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +111,7 @@ func webApp(t *testing.T, w *world) *app {
 	a.put(t, map[string]string{"routes/" + a.name: document("Routes", a.name, `  app: `+a.name+`
   rules:
     - name: call
-      match: {path_prefix: /api.v1.Service/}
+      match: {path_prefix: /grpc.health.v1.Health/}
       units: {credits: {reserve: 100, use: [{response_trailer: x-usage-units}, {metadata: "grpc-trailers:x-usage-units"}]}}`)})
 	a.awaitRoutes(t)
 	return a
