@@ -1,4 +1,4 @@
-# Needs Go, git, make and, unless an Envoy is at hand, Python 3. Tools go into bin/, Envoy into .cache/; both are ignored by git.
+# Needs Go, git, make and Python 3 with venv. Tools go into bin/, Envoy into .cache/; both are ignored by git.
 
 GOLANGCI_LINT_VERSION := v2.15.0
 BUF_VERSION           := v1.75.0

@@ -17,12 +17,12 @@ func Program(tb testing.TB, name string) string {
 			return path
 		}
 	}
-	missing(tb, name+" is not in PATH")
+	Missing(tb, name+" is not in PATH")
 	return ""
 }
 
-// missing ends a test that lacks something.
-func missing(tb testing.TB, what string) {
+// Missing ends a test that lacks a program, as Program does.
+func Missing(tb testing.TB, what string) {
 	tb.Helper()
 	if os.Getenv("CI") == "true" {
 		tb.Fatalf("needs another program: %s, and with CI=true it must be there", what)

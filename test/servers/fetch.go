@@ -14,12 +14,18 @@ import (
 	"github.com/meteproject/mete/test/envoy"
 )
 
+// ErrNoVenv says that Python, or what it makes virtual environments with, is not there.
+var ErrNoVenv = errors.New("python3 with venv is not there (Debian, Ubuntu: apt-get install python3-venv)")
+
 // Python returns a folder for PYTHONPATH that has the packages of wsgi/requirements.txt,
-// which it installs into .cache/ on first use. It needs python3 with venv.
+// which it installs into .cache/ on first use. Without python3 and venv it fails with ErrNoVenv.
 func Python(ctx context.Context) (string, error) {
 	return fetched(ctx, "wsgi", []string{"requirements.txt"}, func(ctx context.Context, dir string) error {
+		if err := exec.CommandContext(ctx, "python3", "-c", "import venv, ensurepip").Run(); err != nil {
+			return ErrNoVenv
+		}
 		if err := run(ctx, dir, "python3", "-m", "venv", "venv"); err != nil {
-			return fmt.Errorf("%w (Debian, Ubuntu: apt-get install python3-venv)", err)
+			return err
 		}
 		err := run(ctx, dir, filepath.Join("venv", "bin", "python3"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input",
 			"--no-deps", "-r", "requirements.txt", "--target", "packages")

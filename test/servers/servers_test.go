@@ -1,6 +1,7 @@
 package servers_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -137,7 +138,9 @@ func startWSGI(t *testing.T, dir string) {
 func startGunicorn(t *testing.T, dir string) (python string, env []string) {
 	t.Helper()
 	packages, err := servers.Python(t.Context())
-	if err != nil {
+	if errors.Is(err, servers.ErrNoVenv) {
+		need.Missing(t, err.Error())
+	} else if err != nil {
 		t.Fatal(err)
 	}
 	here, err := filepath.Abs("wsgi")
