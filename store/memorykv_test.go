@@ -12,14 +12,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// memoryKV is as much of an etcd as the sweep and the board ask for, without a
+// memoryKV is as much of an etcd as accounts, the sweep and the board ask for, without a
 // network, for bubbles of fake time. It knows get, put and delete of one key, get of
-// a range, and transactions that compare revisions.
+// a range, and transactions, one within another too, that compare revisions.
 type memoryKV struct {
 	clientv3.KV
 
 	mu       sync.Mutex
 	revision int64
+	wrote    bool // anything, since the revision was raised
 	keys     map[string]*mvccpb.KeyValue
 	puts     func(key string) // called with each; may be nil
 }
@@ -27,35 +28,51 @@ type memoryKV struct {
 func (m *memoryKV) Do(_ context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.revision++ // of what is written now, if anything is
+	m.wrote = false
+	defer func() {
+		if !m.wrote {
+			m.revision--
+		}
+	}()
 	if !op.IsTxn() {
-		m.revision += changesOf(op)
-		return opResponse(m.do(op), m.header())
+		r := m.do(op)
+		return opResponse(r, m.header())
 	}
-	compares, then, otherwise := op.Txn()
-	ops, won := then, true
-	for _, cmp := range compares {
-		c := cmp.GetCompare()
-		var revision int64
-		if kv := m.keys[string(c.Key)]; kv != nil {
-			revision = kv.ModRevision
-		}
-		if c.Target == etcdserverpb.Compare_CREATE {
-			won = won && (revision > 0) == (c.Result == etcdserverpb.Compare_GREATER)
-			continue
-		}
-		won = won && revision == c.GetModRevision()
-	}
+	r := m.txn(op)
+	r.Header = m.header()
+	return (*clientv3.TxnResponse)(r).OpResponse(), nil
+}
+
+// txn does a transaction, and those that are in it.
+func (m *memoryKV) txn(op clientv3.Op) *etcdserverpb.TxnResponse {
+	compares, ops, otherwise := op.Txn()
+	won := !slices.ContainsFunc(compares, func(cmp clientv3.Cmp) bool { return !m.holds(cmp.GetCompare()) })
 	if !won {
 		ops = otherwise
 	}
-	m.revision += min(1, changesOf(ops...))
-	r := &etcdserverpb.TxnResponse{Succeeded: won, Header: m.header()}
+	r := &etcdserverpb.TxnResponse{Succeeded: won}
 	for _, op := range ops {
-		r.Responses = append(r.Responses, &etcdserverpb.ResponseOp{
-			Response: &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: m.do(op)},
-		})
+		one := &etcdserverpb.ResponseOp{}
+		if op.IsTxn() {
+			one.Response = &etcdserverpb.ResponseOp_ResponseTxn{ResponseTxn: m.txn(op)}
+		} else {
+			one.Response = &etcdserverpb.ResponseOp_ResponseRange{ResponseRange: m.do(op)}
+		}
+		r.Responses = append(r.Responses, one)
 	}
-	return (*clientv3.TxnResponse)(r).OpResponse(), nil
+	return r
+}
+
+func (m *memoryKV) holds(c *etcdserverpb.Compare) bool {
+	var revision int64
+	if kv := m.keys[string(c.Key)]; kv != nil {
+		revision = kv.ModRevision
+	}
+	if c.Target == etcdserverpb.Compare_CREATE {
+		return (revision > 0) == (c.Result == etcdserverpb.Compare_GREATER)
+	}
+	return revision == c.GetModRevision()
 }
 
 func opResponse(r *etcdserverpb.RangeResponse, h *etcdserverpb.ResponseHeader) (clientv3.OpResponse, error) {
@@ -64,18 +81,16 @@ func opResponse(r *etcdserverpb.RangeResponse, h *etcdserverpb.ResponseHeader) (
 }
 
 func (m *memoryKV) header() *etcdserverpb.ResponseHeader {
-	return &etcdserverpb.ResponseHeader{ClusterId: 1, Revision: m.revision}
-}
-
-func changesOf(ops ...clientv3.Op) int64 {
-	if slices.ContainsFunc(ops, func(op clientv3.Op) bool { return !op.IsGet() }) {
-		return 1
+	h := &etcdserverpb.ResponseHeader{ClusterId: 1, Revision: m.revision}
+	if !m.wrote {
+		h.Revision--
 	}
-	return 0
+	return h
 }
 
 func (m *memoryKV) do(op clientv3.Op) *etcdserverpb.RangeResponse {
 	r, key := &etcdserverpb.RangeResponse{}, string(op.KeyBytes())
+	m.wrote = m.wrote || !op.IsGet()
 	switch {
 	case op.IsPut():
 		if m.keys == nil {
