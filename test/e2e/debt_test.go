@@ -22,6 +22,7 @@ import (
 // what comes next waits for 400 owed and 10 asked for, as Retry-After says.
 func TestDebt_C151_BehindEnvoy(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t, nil, unchanged)
 	for name, serve := range map[string]func(t *testing.T, a *app){
 		"header": func(t *testing.T, a *app) {
 			if r := a.sendTo(t, a.ingress.Listener("ingress")+"/chat", "X-Api-Key: "+a.key, rig.TestRespond+": x-usage-tokens: 500"); r.status != http.StatusOK {
@@ -43,9 +44,8 @@ func TestDebt_C151_BehindEnvoy(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a := newApp(t, newWorld(t, nil, unchanged), "tph: {kind: rate, unit: tokens, amount: 100, window: 1h}", "units: {tokens: {title: tokens}}", "headers: {x_quota: true}")
+		t.Run(name, func(t *testing.T) { // one after the other: what is unsettled is told of all together
+			a := newApp(t, w, "tph: {kind: rate, unit: tokens, amount: 100, window: 1h}", "units: {tokens: {title: tokens}}", "headers: {x_quota: true}")
 			a.put(t, map[string]string{"routes/" + a.name: document("Routes", a.name, `  app: `+a.name+`
   rules:
     - {name: chat, match: {path: /chat}, units: {tokens: {reserve: 10, use: [{response_header: x-usage-tokens}]}}}
@@ -107,7 +107,7 @@ func (nothing) Unmarshal([]byte, any) error { return nil }
 // a 429 says no number, and then Envoy does not call.
 func TestBudget_C153_EndsBehindEnvoy(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, newWorld(t, nil, unchanged), `domain: DOMAIN
+	g := newGateway(t, shared(t), `domain: DOMAIN
 descriptors:
   - {key: tokens, rate_limit: {unit: year, requests_per_unit: 10000}}`, nil, perRoute("/", toldOnStreamDone(`{format: "%RESP(x-usage-units)%"}`)...))
 	for call := 1; call <= 3; call++ {
@@ -128,7 +128,7 @@ func TestDebt_C151_OnStreamDone(t *testing.T) {
 	for _, refused := range []string{"free", "charged"} {
 		t.Run(refused, func(t *testing.T) {
 			t.Parallel()
-			g := newGateway(t, newWorld(t, nil, unchanged), `domain: DOMAIN
+			g := newGateway(t, shared(t), `domain: DOMAIN
 mete: {refused_hits: `+refused+`}
 descriptors:
   - {key: tokens, rate_limit: {unit: minute, requests_per_unit: 600}}`, nil, perRoute("/", toldOnStreamDone(`{format: "%RESP(x-usage-units)%"}`)...))
@@ -151,7 +151,7 @@ descriptors:
 // they ended (C153).
 func TestBudget_C153_ByAFixedNumber(t *testing.T) {
 	t.Parallel()
-	g := newGateway(t, newWorld(t, nil, unchanged), `domain: DOMAIN
+	g := newGateway(t, shared(t), `domain: DOMAIN
 descriptors:
   - {key: tokens, rate_limit: {unit: year, requests_per_unit: 20}}`, nil, perRoute("/", toldOnStreamDone("{number: 9}")...))
 	for call := 1; call <= 3; call++ { // 20 are used up by the third; the fourth is refused
