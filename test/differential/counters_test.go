@@ -62,6 +62,8 @@ type counter interface {
 	at(now time.Time, end int64, l *limit)
 	fits(hits uint64) bool
 	take(hits uint64)
+	// owe takes what was used already, whether it is there or not.
+	owe(hits uint64)
 	give(hits uint64)
 	left() uint64
 	// reset is how many seconds a status says.
@@ -77,6 +79,7 @@ type windowed struct {
 func (c *windowed) at(_ time.Time, end int64, l *limit) { c.end, c.limit = end, uint64(l.perUnit) }
 func (c *windowed) fits(hits uint64) bool               { return c.used+hits <= c.limit }
 func (c *windowed) take(hits uint64)                    { c.used += hits }
+func (c *windowed) owe(hits uint64)                     { c.used += hits }
 func (c *windowed) give(hits uint64)                    { c.used -= min(c.used, hits) }
 func (c *windowed) left() uint64                        { return c.limit - min(c.limit, c.used) }
 func (c *windowed) reset(now time.Time, _ *taking) int64 {
@@ -124,7 +127,21 @@ func (b *bucket) take(hits uint64) {
 	b.level = *new(big.Int).Sub(&b.level, b.parts(min(hits, b.left())))
 }
 
+// owe leaves a debt of at most ten windows: what is beyond is forgiven, in whole tokens.
+func (b *bucket) owe(hits uint64) {
+	b.level = *new(big.Int).Sub(&b.level, b.parts(hits))
+	most := new(big.Int).Neg(b.parts(10 * b.limit))
+	if beyond := most.Sub(most, &b.level); beyond.Sign() > 0 {
+		per := big.NewInt(b.per)
+		tokens := beyond.Add(beyond, per).Sub(beyond, big.NewInt(1)).Div(beyond, per)
+		b.level = *new(big.Int).Add(&b.level, tokens.Mul(tokens, per))
+	}
+}
+
 func (b *bucket) left() uint64 {
+	if b.level.Sign() < 0 {
+		return 0
+	}
 	return new(big.Int).Div(&b.level, big.NewInt(b.per)).Uint64()
 }
 

@@ -25,7 +25,7 @@ func everything() dialect {
 	return dialect{
 		units: units(), overrides: true, quota: true, negative: true,
 		limits: []uint32{0, 1, 2, 3, 3, 4, 5, 6, 8, 10, 1000, math.MaxUint32},
-		hits:   []uint64{1, 1, 2, 2, 4, 7, math.MaxUint32, 1 << 40}, // a look changes what later charges are: see looks
+		hits:   []uint64{0, 0, 1, 1, 2, 2, 4, 7, math.MaxUint32, 1 << 40},
 		steps: []time.Duration{
 			0, 0, 0, 0, 0, 250 * time.Millisecond, time.Second, 20 * time.Second, time.Minute, 59 * time.Minute, time.Hour,
 			24 * time.Hour, 7 * 24 * time.Hour, 31 * 24 * time.Hour, 366 * 24 * time.Hour,

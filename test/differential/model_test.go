@@ -13,6 +13,7 @@ type model struct {
 	conf     *config
 	ways     ways
 	counters map[string]counter
+	looked   map[*rule]bool // a look has matched it
 }
 
 // ways are the stated differences: each switch turns one of them on. The zero ways are envoyproxy/ratelimit's.
@@ -38,17 +39,20 @@ type ways struct {
 	neverIsUnsaid bool
 	// looksAtRest: a look (0 hits) is over once nothing is left; there, once more than the limit was counted.
 	looksAtRest bool
+	// billsLooked: what a rule is charged that a look has matched before counts in full, beyond the limit too.
+	billsLooked bool
 }
 
 func metesWays() ways {
 	return ways{
 		buckets: true, refusedFree: true, calendar: time.UTC, refunds: true,
 		overridesApart: true, overridesShare: true, quotaRoomIsOK: true, neverIsUnsaid: true, looksAtRest: true,
+		billsLooked: true,
 	}
 }
 
 func newModel(conf *config, w ways) *model {
-	return &model{conf: conf, ways: w, counters: map[string]counter{}}
+	return &model{conf: conf, ways: w, counters: map[string]counter{}, looked: map[*rule]bool{}}
 }
 
 // A request is a RateLimitRequest.
@@ -92,6 +96,7 @@ type status struct {
 
 // A found is what a descriptor is counted by; its limit is nil where nothing is counted.
 type found struct {
+	rule          *rule // nil: none, or an override
 	limit         *limit
 	shadow, quota bool
 	values        []string // of the entries as counted: a shared rule counts by its pattern
@@ -112,12 +117,26 @@ func (m *model) answer(now time.Time, r request) answer {
 		spared := t.shadow || t.quota && (m.ways.quotaNeverRefuses || j.room && m.ways.quotaRoomIsOK)
 		t.refuses = t.over && !spared
 		free := m.ways.refusedFree && (j.refused || t.over)
-		if !t.refund && t.counter != nil && !free {
+		switch {
+		case t.refund || t.counter == nil:
+		case t.bill:
+			t.counter.owe(t.hits)
+		case !free:
 			t.counter.take(t.hits)
 		}
 		a.statuses = append(a.statuses, m.says(now, t))
 	}
+	m.look(all)
 	return a
+}
+
+// look notes the rules that a request has looked at, for those after it.
+func (m *model) look(all []*taking) {
+	for _, t := range all {
+		if t.hits == 0 && !t.refund {
+			m.looked[t.rule] = true
+		}
+	}
 }
 
 func (a answer) unsaid() answer {
@@ -165,7 +184,7 @@ func (m *model) match(d descriptor) found {
 		}
 	}
 	if at != nil {
-		f.limit, f.shadow, f.quota = at.limit, at.shadow, at.quota
+		f.rule, f.limit, f.shadow, f.quota = at, at.limit, at.shadow, at.quota
 	}
 	if d.override != nil {
 		m.overridden(&f, d)
@@ -228,6 +247,7 @@ type taking struct {
 	hits    uint64
 	wanted  uint64 // with those of the descriptors before it on the same counter
 	refund  bool
+	bill    bool // of what was used already
 	over    bool
 	refuses bool    // so its status says
 	counter counter // nil: nothing is counted
@@ -253,6 +273,7 @@ func (m *model) asked(now time.Time, r request) []*taking {
 			t.counter, t.end = m.counter(now, d, f)
 			t.enter(now)
 		}
+		t.bill = m.ways.billsLooked && f.rule != nil && m.looked[f.rule] && t.hits > 0 && !t.refund
 		all = append(all, t)
 	}
 	return all
@@ -283,7 +304,9 @@ func examine(now time.Time, all []*taking, w ways) {
 		default:
 			t.over = !t.counter.fits(before[t.counter])
 		}
-		before[t.counter] += t.hits
+		if !t.bill { // which takes nothing from those after it
+			before[t.counter] += t.hits
+		}
 	}
 }
 

@@ -173,19 +173,25 @@ func looks(t *testing.T) {
 }
 
 // A look, then the number: a budget that is charged when requests have ended. There what is
-// over is counted without end as well; here it is a debt of a minute, too.
+// over is counted without end as well, until the window ends; here it is a debt of a minute, too.
 func billed(t *testing.T) {
 	for _, u := range []unit{minute, hour} {
 		s := newSides(t, "", &rule{key: "org", limit: per(20, u)})
-		s.mete(one("org", "a").hitting(9), "11")
-		s.mete(one("org", "a").hitting(0), "11")
-		s.mete(one("org", "a").hitting(9), "2")
-		s.mete(one("org", "a").hitting(0), "2")
-		s.mete(one("org", "a").hitting(9), "over 0") // 27 of 20
-		s.mete(one("org", "a").hitting(0), "over 0")
-		s.mete(one("org", "b").hitting(400), "over 0")
-		s.mete(one("org", "b").hitting(0), "over 0")
-		s.mete(one("org", "c").hitting(0), "20")
+		s.both(one("org", "a").hitting(9), "11", "11")
+		s.both(one("org", "a").hitting(0), "11", "11")
+		s.both(one("org", "a").hitting(9), "2", "2")
+		s.both(one("org", "a").hitting(0), "2", "2")
+		s.both(one("org", "a").hitting(9), "over 0", "over 0") // 27 of 20
+		s.both(one("org", "a").hitting(0), "over 0", "over 0")
+		s.both(one("org", "b").hitting(400), "over 0", "over 0")
+		s.both(one("org", "b").hitting(0), "over 0", "over 0")
+		s.both(one("org", "c").hitting(0), "20", "20")
+		if u == minute { // a debt of at most ten windows
+			time.Sleep(10 * time.Minute)
+			s.both(one("org", "b").hitting(0), "20", "over 0")
+			time.Sleep(3 * time.Second)
+			s.both(one("org", "b").hitting(0), "20", "1")
+		}
 	}
 }
 
