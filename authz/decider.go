@@ -380,6 +380,8 @@ func (d *Decider) Stats() Stats {
 	s.Counters, s.EvictedCounters = d.counters.count.Load(), d.counters.drops.Load()
 	s.Sealed = int64(d.numbers.last.Load()) //nolint:gosec // nobody counts so far
 	s.Unsettled, s.Missing = d.numbers.open()
+	left, missing := d.heirs.open()
+	s.Unsettled, s.Missing = s.Unsettled+left, s.Missing+missing
 	d.open.read(&s)
 	if snap := d.current.Load().snapshot; snap != nil {
 		s.FailedConditions = snap.FailedConditions()

@@ -28,9 +28,8 @@ type numbers struct {
 	pages   map[uint64]*numberPage // by number / pageNumbers; the first is page 0
 	floor   uint64                 // page below which nothing is known any more
 	top     uint64                 // highest page that was seen
-	before  int64                  // that a process before this one has taken
 	settled int64
-	missing int64 // of pages that were given up
+	missing int64 // of pages that were given up, or whose process was killed
 }
 
 type numberPage struct {
@@ -95,8 +94,8 @@ func (n *numbers) giveUp(page uint64) {
 	}
 	if n.gone { // not all of it was taken
 		of = set
-		if p != nil && p.kept != nil {
-			of = max(set, p.kept.Taken.Load())
+		if p != nil {
+			of += p.left()
 		}
 	}
 	n.missing += of - set
@@ -154,5 +153,5 @@ func (p *numberPage) memory() []uint64 {
 func (n *numbers) open() (unsettled, missing int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return int64(n.last.Load()) + n.before - n.settled - n.missing, n.missing //nolint:gosec // nobody counts so far
+	return int64(n.last.Load()) - n.settled - n.missing, n.missing //nolint:gosec // nobody counts so far
 }

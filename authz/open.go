@@ -103,9 +103,10 @@ func (o *openReservation) add(c *Charged) {
 type heirs struct {
 	room func(PageName) *Page // as of numbers
 
-	mu  sync.Mutex
-	all map[uint64]*numbers
-	use []uint64 // the least lately used first
+	mu      sync.Mutex
+	all     map[uint64]*numbers
+	use     []uint64 // the least lately used first
+	missing int64    // of those that are forgotten
 }
 
 // maxHeirs is how many gone processes are remembered: 8 KiB and more each.
@@ -121,6 +122,7 @@ func (h *heirs) drop() {
 	for index := range n.pages {
 		n.giveUp(index)
 	}
+	h.missing += n.missing
 	n.floor = n.top + 1 // somebody may just be about to settle one
 }
 

@@ -22,6 +22,7 @@ type Page struct {
 	PageName
 
 	Taken   *atomic.Int64 // how many numbers were taken of an own page
+	Left    *atomic.Int64 // how the process of an own page has left it
 	Settled []uint64      // a bit for each number that is settled
 	// Reported are those of which the app has reported, or to which it has added: a
 	// process that comes after this one does not know what, and leaves them as they are.
@@ -85,7 +86,6 @@ func restore(pages []*Page, room func(PageName) *Page) *numbers {
 		n.pages[kept.Index] = p
 		n.floor, n.top = min(n.floor, kept.Index), max(n.top, kept.Index)
 		n.settled += int64(p.set)
-		n.before += max(kept.Taken.Load(), int64(p.set))
 	}
 	if !pages[0].Own { // what it has not heard of may be open
 		n.floor -= min(n.floor, maxPages/2)

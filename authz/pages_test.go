@@ -23,7 +23,7 @@ func (s *shelf) room(name authz.PageName) *authz.Page {
 		return nil
 	}
 	const words = authz.PageNumbers / 64
-	p := &authz.Page{PageName: name, Taken: new(atomic.Int64), Settled: make([]uint64, words), Reported: make([]uint64, words)}
+	p := &authz.Page{PageName: name, Taken: new(atomic.Int64), Left: new(atomic.Int64), Settled: make([]uint64, words), Reported: make([]uint64, words)}
 	p.Free = func() { s.pages = slices.DeleteFunc(s.pages, func(o *authz.Page) bool { return o == p }) }
 	s.pages = append(s.pages, p)
 	return p

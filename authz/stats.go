@@ -24,7 +24,7 @@ type Stats struct {
 
 	Sealed    int64             // reservations that can be settled
 	Settled   map[Settled]int64 // settlements by what became of them
-	Unsettled int64             // reservations that are not settled now: their requests run, or no word of them has come
+	Unsettled int64             // reservations, also of processes before this one, that are not settled now: their requests run, or no word of them has come
 	Missing   int64             // reservations of which no word has come and none is expected any more: what was reserved is what is used
 	Unsealed  int64             // admitted requests that can never be settled, for lack of a key
 	// Reportable are the reservations that the app may report on now; PushedOut and Expired

@@ -294,6 +294,7 @@ func (m *mete) run(ctx context.Context, _ process) error {
 	m.parts.start(ctx, "seals", m.gate.after(m.seals.Run))
 	m.parts.start(ctx, "recovery", m.recover)
 	if m.journal != nil {
+		m.parts.start(ctx, "what killed processes have left", m.missKilled)
 		m.parts.start(ctx, "journal's troubles", m.tellTrouble)
 	}
 	m.parts.start(ctx, "keeper", m.runKeeper)

@@ -24,8 +24,48 @@ func (m *mete) openPages(ctx context.Context) (err error) {
 	for _, problem := range problems {
 		m.log.Error().Err(problem).Msg("a file of the journal cannot be read")
 	}
-	m.parts.atStop(ctx, "settled reservations", func() error { m.pages.Close(); return nil })
+	m.parts.atStop(ctx, "settled reservations", func() error {
+		if m.decider != nil { // the start has come so far
+			m.decider.End()
+		}
+		m.pages.Close()
+		return nil
+	})
 	return nil
+}
+
+const (
+	// missAfter is how long after it was ready a replica waits for the log of what killed
+	// processes have left: Envoy sends it once a second, to whoever is there.
+	missAfter = time.Minute
+	// missAllAfter is how long a reservation can be settled.
+	missAllAfter = 24 * time.Hour
+)
+
+// missKilled counts as missing what processes before this one have left unsettled: those
+// that were killed after a minute, the others once nobody can settle it any more.
+func (m *mete) missKilled(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-m.settling:
+	}
+	if n := m.decider.Killed(); n > 0 {
+		m.log.Warn().Int64("reservations", n).
+			Msg("a killed process has left reservations unsettled: their requests run on, or Envoy's log of them was lost with it; waiting a minute for the log")
+	}
+	if !pause(ctx, missAfter) {
+		return ctx.Err()
+	}
+	if n := m.decider.Miss(false); n > 0 {
+		m.log.Warn().Int64("reservations", n).
+			Msg("reservations of a killed process are missing: no word of their requests has come, and what was reserved counts as used")
+	}
+	if pause(ctx, missAllAfter-missAfter) {
+		m.decider.Miss(true)
+		<-ctx.Done()
+	}
+	return ctx.Err()
 }
 
 // roomForPages returns what finds room for pages of numbers; nil: there is no journal.
@@ -45,7 +85,7 @@ func (m *mete) roomForPages() func(authz.PageName) *authz.Page {
 func pageOf(p *journal.Page) *authz.Page {
 	return &authz.Page{
 		PageName: authz.PageName{Process: p.Process, Index: p.Index, Began: p.Began, Own: p.Own},
-		Taken:    p.Taken, Settled: p.Settled, Reported: p.Reported, Free: p.Close,
+		Taken:    p.Taken, Left: p.Left, Settled: p.Settled, Reported: p.Reported, Free: p.Close,
 	}
 }
 

@@ -35,8 +35,8 @@ func newSettlementCollector(read func() settlementReadings) *settlementCollector
 	return &settlementCollector{
 		read:           read,
 		reserved:       desc("reservations_total", "Requests that were charged to quotas and can be settled."),
-		unsettled:      desc("reservations_unsettled", "Of those, the ones that are not settled now: their requests run, or no word of them has come."),
-		missing:        desc("reservations_missing_total", "Reservations that nobody can settle any more: what was reserved is what is used."),
+		unsettled:      desc("reservations_unsettled", "Reservations, also those that processes before this one have left, that are not settled now: their requests run, or no word of them has come."),
+		missing:        desc("reservations_missing_total", "Reservations of which no word is expected any more, because they are too old or their process was killed a minute before: what was reserved is what is used."),
 		unsealed:       desc("reservations_unsealed_total", "Requests that were charged and can never be settled, for lack of a key."),
 		settled:        desc("settlements_total", "Settlements by what became of them.", "result"),
 		badUnits:       desc("settlement_bad_numbers_total", "Numbers of used units that are no whole number from 0 up; what was reserved counts."),

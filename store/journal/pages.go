@@ -43,7 +43,8 @@ type pageHead struct {
 	own     atomic.Uint64
 	taken   atomic.Int64
 	ended   atomic.Int64 // when the process was found gone; 0: it is not known to be
-	_       [slotBytes - 56]byte
+	left    atomic.Int64 // see Page.Left; 0 in files of versions that did not know it
+	_       [slotBytes - 64]byte
 }
 
 // A Page has a bit for each of the numbers that a process gives its reservations, from
@@ -55,6 +56,7 @@ type Page struct {
 	Own            bool // the process has taken the numbers itself
 
 	Taken             *atomic.Int64
+	Left              *atomic.Int64 // 0 in a page that is opened; what else it says is for its user
 	Settled, Reported []uint64
 
 	pages *Pages
@@ -136,6 +138,7 @@ func (p *Pages) Page(process, index uint64, began time.Time, own bool) *Page {
 	clear(one.Settled)
 	clear(one.Reported)
 	one.Taken.Store(0)
+	one.Left.Store(0)
 	h := at.chunk.head(at.index)
 	h.began.Store(began.UnixNano())
 	h.process.Store(process)
@@ -178,8 +181,9 @@ func (p *Pages) Stats() PageStats {
 func (p *Pages) page(at slot, process, index uint64, began time.Time, own bool) *Page {
 	words := unsafe.Slice((*uint64)(unsafe.Pointer(&at.chunk.key(at.index)[0])), 2*bitmapBytes/8)
 	half := len(words) / 2
+	h := at.chunk.head(at.index)
 	return &Page{
-		Process: process, Index: index, Began: began, Own: own, Taken: &at.chunk.head(at.index).taken,
+		Process: process, Index: index, Began: began, Own: own, Taken: &h.taken, Left: &h.left,
 		Settled: words[:half:half], Reported: words[half:], pages: p, at: at,
 	}
 }

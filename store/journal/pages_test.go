@@ -39,6 +39,8 @@ func TestPages_C134_OutliveTheProcess(t *testing.T) {
 	one, gone := p.Page(7, 3, pageTime, true), p.Page(8, 0, pageTime, false)
 	one.Settled[5], one.Reported[6] = 1<<9, 1<<63
 	one.Taken.Add(11)
+	one.Left.Store(2)
+	gone.Left.Store(1)
 	gone.Settled[0] = 2
 	gone.Close()
 	for range 2 {
@@ -48,12 +50,15 @@ func TestPages_C134_OutliveTheProcess(t *testing.T) {
 			t.Fatalf("%d pages left, want one", len(left))
 		}
 		l := left[0]
-		if l.Process != 7 || l.Index != 3 || !l.Own || !l.Began.Equal(pageTime) || l.Taken.Load() != 11 ||
+		if l.Process != 7 || l.Index != 3 || !l.Own || !l.Began.Equal(pageTime) || l.Taken.Load() != 11 || l.Left.Load() != 2 ||
 			l.Settled[5] != 1<<9 || l.Reported[6] != 1<<63 || l.Settled[0] != 0 {
 			t.Errorf("left %+v, taken %d", l, l.Taken.Load())
 		}
 	}
 	fresh := p.Page(9, 0, pageTime, true)
+	if fresh.Left.Load() != 0 {
+		t.Error("a page that is opened was left by somebody")
+	}
 	for i := range fresh.Settled {
 		if fresh.Settled[i]|fresh.Reported[i] != 0 {
 			t.Fatal("a page that is opened has bits of another one")
