@@ -150,6 +150,37 @@ var readingsOfPaths = map[string]string{
 	"/public/%2541":          "free",
 }
 
+// C168: a rule for all paths of a method is the one for whatever is a path, so that a browser
+// may ask about every one of them; not where another rule for the method comes first.
+func TestRoute_C168_ARuleForAllPaths(t *testing.T) {
+	t.Parallel()
+	const all = "{name: preflight, match: {methods: [OPTIONS], path_prefix: /}, meter: false, check: false, reason: browsers ask}"
+	const dear = "{name: render, match: {path: /v1/render}, weight: 50}"
+	for _, tt := range []struct {
+		rules, method string
+		want          string // of /x;y/..%2f../v1/render, and of /a%2fb
+	}{
+		{all + ", " + dear, "OPTIONS", "free free"},
+		{all + ", " + dear, "GET", "50 1"},
+		{"{match: {methods: [GET], path: /x}, weight: 9}, " + all + ", " + dear, "OPTIONS", "free free"},
+		{dear + ", " + all, "OPTIONS", "50 1"},
+		{"{match: {methods: [OPTIONS], path: /y}, weight: 9}, " + all, "OPTIONS", "1 1"},
+		{strings.Replace(all, "path_prefix: /", "path_prefix: /, hosts: [api.example.com]", 1), "OPTIONS", "1 1"},
+		{strings.Replace(all, "path_prefix: /", "path_prefix: /a", 1), "OPTIONS", "1 1"},
+		{strings.Replace(all, ", path_prefix: /", "", 1), "OPTIONS", "free free"},
+	} {
+		s := catalog(t, appText, doc("Routes", "api", "{app: api, rules: ["+tt.rules+"]}")).Snapshot()
+		got := taken(s.Route("api", "api.example.com", tt.method, "/x;y/..%2f../v1/render")) + " " + taken(s.Route("api", "api.example.com", tt.method, "/a%2fb"))
+		if got != tt.want {
+			t.Errorf("%s %s takes %s, want %s", tt.rules, tt.method, got, tt.want)
+		}
+	}
+	s := catalog(t, appText, doc("Routes", "api", "{app: api, rules: ["+all+", "+dear+"]}")).Snapshot()
+	if got := taken(s.Route("api", "", "OPTIONS", "/%00")); got != "50" {
+		t.Errorf("what is no path takes %s", got)
+	}
+}
+
 // An app that says how its servers read a path has that reading alone.
 func TestRoute_C164_AppsThatSayHowTheyRead(t *testing.T) {
 	t.Parallel()

@@ -312,11 +312,22 @@ func (t *routeTable) findAny(q *asked, host, path string, found trait, f *fits) 
 		return t.dearestOf(host, f)
 	}
 	r := f.dearest(t.plain)
-	if doubtful && r.exempt() {
+	if doubtful && r.exempt() && !t.isForAll(q.method, r) {
 		f.add(t.plain)
 		r = f.dearest(nil)
 	}
 	return r
+}
+
+// isForAll reports whether a rule is the one for a method whatever the path and the host
+// are, so that no reading can lead elsewhere.
+func (t *routeTable) isForAll(method string, r *Rule) bool {
+	for _, first := range t.rules {
+		if len(first.Methods) == 0 || slices.Contains(first.Methods, method) {
+			return first == r && len(r.Hosts) == 0 && len(r.shape().segments) == 0
+		}
+	}
+	return false
 }
 
 // dearestOf returns the dearest of all rules for a host, and of f.

@@ -204,7 +204,8 @@ func (s *Snapshot) Credential(key Hash) *Credential {
 // reading fits, and is checked if any of them is; it may be one made of several. What
 // those ways are the app's [Paths] say, and docs/paths.md. A path with a dot segment, an
 // escaped dot, or, where the app does not say how its servers read it, an escaped slash
-// or ";", is never exempt. One that cannot be read is that of the dearest of all rules
+// or ";", is never exempt, unless the first rule for the method is for every path and host.
+// One that cannot be read is that of the dearest of all rules
 // for the host.
 //
 // The host is an authority, compared as AppByHost does. A rule for hosts matches no

@@ -60,6 +60,9 @@ func TestBrowsers_C168_PreflightsAndRefusals(t *testing.T) {
 			}
 		}
 	}
+	if r := a.sendAs(t, http.MethodOptions, a.ingress.Listener("ingress")+"/reports/a;b", stranger, asks); r.status != http.StatusOK || len(r.seen) != 1 {
+		t.Errorf("a path that servers may read differently: %d %s", r.status, r.body)
+	}
 
 	// Nothing was taken, and what is refused can be read by the origin, and by no other.
 	for left := 1; left >= 0; left-- {
