@@ -116,7 +116,7 @@ func (c *client) try(ctx context.Context, target string, headers []string) (*htt
 		}
 		c.conn, c.reader = conn, bufio.NewReader(conn)
 	}
-	if err := c.conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := c.conn.SetDeadline(time.Now().Add(startWithin)); err != nil {
 		return nil, err
 	}
 	text := "GET " + target + " HTTP/1.1\r\nHost: " + cmp.Or(c.host, "h") + "\r\n" + strings.Join(append(headers, "\r\n"), "\r\n")
