@@ -167,7 +167,8 @@ func (a *attempt) charge(dec *Decision) {
 			case l.Kind == plan.Quota:
 				purse := s.slots[j].purse
 				uncovered := purse.Charge(a.at, units)
-				dec.charges = append(dec.charges, charge{node: s.node, purse: purse, unit: l.Unit, n: units, uncovered: uncovered})
+				held := a.hold(dec, purse, l.Unit, units)
+				dec.charges = append(dec.charges, charge{node: s.node, purse: purse, unit: l.Unit, n: units, uncovered: uncovered, held: held})
 				switch {
 				case uncovered == 0 || s.slots[j].terms.Counts:
 				case !a.cost.quotas(): // it has reserved nothing
@@ -178,6 +179,20 @@ func (a *attempt) charge(dec *Decision) {
 			}
 		}
 	}
+}
+
+// hold notes units that were charged as those of a request that runs, if its end will be
+// told.
+func (a *attempt) hold(dec *Decision, purse *quota.Purse, unit string, units int64) held {
+	if units == 0 || purse.Local() || !a.d.Sealing() {
+		return notHeld
+	}
+	h := heldFlat
+	if res := reserveOf(a.cost.rule, unit); res != nil && res.Use != nil || a.extend != nil {
+		h = heldMeasured
+	}
+	purse.Reserve(a.at, dec.ID.Time().UnixNano(), units, h == heldMeasured)
+	return h
 }
 
 // describe notes the state of every limit as the request leaves it, the leaf's
@@ -226,6 +241,32 @@ func (a *attempt) describeQuota(state *LimitState, slot *slot, refused bool) {
 		state.Refused = !a.cost.replay && !slot.anyLeft(a.moment)
 	}
 	state.tooLarge(state.Asked, slot.terms.Ceiling)
+	if purse := slot.at(a.minute); purse != nil && state.Refused && state.Reset >= 0 {
+		a.returns(state, purse, slot)
+	}
+}
+
+// How a refusal for want of reserved units is told to wait.
+const (
+	leastReturn    = time.Second
+	mostReturn     = 30 * time.Second
+	unknownReturn  = 5 * time.Second // where no request of the route has ended here
+	returnPatience = 4               // so many times as long as usual: the log of the request is lost
+)
+
+// returns notes whether a refusal waits only for what running requests have reserved.
+func (a *attempt) returns(state *LimitState, purse *quota.Purse, slot *slot) {
+	units, since := purse.Returning(a.at)
+	if units == 0 || purse.Used()-units+a.wanted(state.Asked) > slot.terms.Ceiling {
+		return
+	}
+	usual, known := a.d.usual.of(slot.app, a.cost.route())
+	if !known {
+		usual = unknownReturn
+	}
+	if since <= max(mostReturn, returnPatience*usual) {
+		state.Returns = min(max(usual, leastReturn), mostReturn)
+	}
 }
 
 // settleOutcome says in one word what happened, and how long to wait.
@@ -249,7 +290,7 @@ func (a *attempt) settleOutcome(dec *Decision, admitted bool) {
 		return
 	}
 	worst := &dec.Limits[dec.Worst]
-	dec.RetryAfter = max(0, worst.Reset)
+	dec.RetryAfter = max(0, worst.Wait())
 	if worst.Reset == 0 { // the window of the request is over: the next one may have room
 		dec.RetryAfter = time.Second
 	}
@@ -263,10 +304,10 @@ func (a *attempt) settleOutcome(dec *Decision, admitted bool) {
 
 // longer tells whether a's wait is longer than b's; one that never ends is longest.
 func longer(a, b *LimitState) bool {
-	if a.Reset < 0 || b.Reset < 0 {
-		return a.Reset < 0 && b.Reset >= 0
+	if a.Wait() < 0 || b.Wait() < 0 {
+		return a.Wait() < 0 && b.Wait() >= 0
 	}
-	return a.Reset > b.Reset
+	return a.Wait() > b.Wait()
 }
 
 // admission returns how a request was admitted.

@@ -48,7 +48,9 @@ func (d *Decider) CountDescriptors(ctx context.Context, now time.Time, domain st
 
 // GiveBackCount undoes what c charged, for an answer that nobody will hear. Refunds
 // stay: they tell of what is over. A repeat changes nothing.
-func (d *Decider) GiveBackCount(now time.Time, c *Count) { c.charges = d.giveBack(now, c.charges) }
+func (d *Decider) GiveBackCount(now time.Time, c *Count) {
+	c.charges = d.giveBack(now, ID{}, c.charges)
+}
 
 // countScratch is memory that a Count keeps for the next one.
 type countScratch struct {

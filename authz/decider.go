@@ -66,6 +66,7 @@ type Decider struct {
 	heirs        heirs
 	open         openReservations
 	reservations sync.Pool // *Reservation
+	usual        durations
 
 	verified verified  // tokens of signed headers
 	replays  completed // mutations, by their idempotency keys
@@ -354,16 +355,17 @@ func (d *Decider) GiveBack(now time.Time, dec *Decision) {
 
 // undo gives dec's charges back, and tells nobody.
 func (d *Decider) undo(now time.Time, dec *Decision) {
-	dec.charges = d.giveBack(now, dec.charges)
+	dec.charges = d.giveBack(now, dec.ID, dec.charges)
 }
 
-// giveBack gives charges back and returns none, in the same memory.
-func (d *Decider) giveBack(now time.Time, charges []charge) []charge {
+// giveBack gives the charges of a decision back and returns none, in the same memory.
+func (d *Decider) giveBack(now time.Time, id ID, charges []charge) []charge {
 	at := d.keeper.Instant(now)
 	for _, c := range charges {
 		c.node.mu.Lock()
 		if c.purse != nil {
 			c.purse.Refund(at, c.n, c.uncovered)
+			c.release(at, id)
 		} else {
 			c.bucket.bucket.Give(at.Mono, c.n)
 		}

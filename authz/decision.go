@@ -142,6 +142,12 @@ type LimitState struct {
 	// Left is what is left after the request, never below 0. Used is what is
 	// used of a quota, by all replicas as far as this one knows.
 	Left, Used int64
+	// Reserved are those of Used that requests which this replica admitted, and which run,
+	// have reserved.
+	Reserved int64
+	// Returns is above 0 for a quota that refuses only because of what running requests have
+	// reserved, and may not use: it is how long one usually runs, 1 to 30 s.
+	Returns time.Duration
 	// GraceLeft is what is left of the grace band once Left is 0.
 	GraceLeft int64
 	// Reset is, for a limit that has run out, the time until the request would
@@ -153,6 +159,14 @@ type LimitState struct {
 	Window   time.Duration
 	ResetsAt time.Time // of a quota; zero for rates
 	WindowID string    // of a quota
+}
+
+// Wait returns how long to wait for the limit; below 0: it never has room.
+func (s *LimitState) Wait() time.Duration {
+	if s.Returns > 0 {
+		return s.Returns
+	}
+	return s.Reset
 }
 
 // Reset makes d the zero Decision, keeping its memory.
@@ -169,4 +183,14 @@ type charge struct {
 	unit      string
 	n         int64
 	uncovered int64 // of n, that no lease covered
+	held      held
 }
+
+// A held says how a charge is noted as one of a running request, see [quota.Purse.Reserve].
+type held int
+
+const (
+	notHeld      held = iota
+	heldFlat          // what is reserved is what is used
+	heldMeasured      // the request may use less
+)

@@ -26,7 +26,7 @@ func (s *LimitState) ofQuota(slot *slot, m moment) *quota.Purse {
 		window = slot.calendar.Window(m.minute)
 		s.Left = s.Limit.Amount
 	} else {
-		s.Used, s.Left = purse.Used(), purse.Left(m.at)
+		s.Used, s.Left, s.Reserved = purse.Used(), purse.Left(m.at), purse.Reserved(m.at)
 	}
 	s.WindowID, s.ResetsAt, s.Window = window.ID, window.End, window.End.Sub(window.Start)
 	s.Reset = window.RetryAfter(m.now)

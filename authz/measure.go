@@ -34,6 +34,7 @@ const longestLiable = 29 * time.Minute
 // [plan.Snapshot.Tariff].
 func (d *Decider) Measure(r *Reservation, e *Ending, m *Measured) {
 	*m = Measured{Used: m.Used[:0], Long: e.Duration > longestLiable}
+	d.usual.note(r.App, plan.RouteName(r.Route), e.Duration)
 	tariff := d.tariffToMeasure(r)
 	if tariff == nil {
 		for i := range r.Charges {

@@ -26,6 +26,7 @@ type openReservation struct {
 	reported map[string]int64 // guarded by mu
 	told     map[string]bool  // guarded by mu: an earlier source has told the number
 	extended bool             // guarded by mu
+	ended    bool             // guarded by mu: the log has told of the end
 	void     bool             // guarded by mu: forgotten, or given back: nothing is reported any more
 }
 

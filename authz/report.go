@@ -65,6 +65,9 @@ func (d *Decider) Report(_ context.Context, now time.Time, id ID, units map[stri
 		if _, told := o.reported[unit]; told {
 			continue
 		}
+		if !o.ended {
+			d.released(now, &o.r, o.r.Charges, func(of string) bool { return of == unit })
+		}
 		o.reported[unit] = n
 		if !o.told[unit] {
 			d.correctUnit(now, o, unit, n)
@@ -88,7 +91,7 @@ func (d *Decider) Extend(ctx context.Context, now time.Time, id ID, units map[st
 	if err != nil {
 		return nil, err
 	}
-	dec := Decision{Worst: -1}
+	dec := Decision{ID: id, Worst: -1}
 	d.extend(ctx, now, o, units, &dec)
 	if err := refusal(ctx, &dec); err != nil {
 		return nil, err
@@ -165,6 +168,7 @@ func (d *Decider) extend(ctx context.Context, now time.Time, o *openReservation,
 			break
 		}
 		dec.Reset()
+		dec.ID = o.id
 		if a.short != nil {
 			patience.wait(ctx, now, a.short, a.wait)
 		}
@@ -228,6 +232,8 @@ func (o *openReservation) counts(units map[string]int64) map[string]int64 {
 func (d *Decider) settleOpen(now time.Time, o *openReservation, r *Reservation, m *Measured) (reserved, used int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	d.released(now, &o.r, o.r.Charges, func(unit string) bool { _, told := o.reported[unit]; return !told })
+	o.ended = true
 	for i := range o.r.Charges {
 		c := &o.r.Charges[i]
 		n := d.toldOf(o, r, m, i)

@@ -85,6 +85,13 @@ func (d *Decider) withdraw(now time.Time, dec *Decision) {
 	d.open.drop(dec.ID)
 	dec.number = 0
 	d.stats.unsealed.Add(1)
+	at := d.keeper.Instant(now)
+	for i := range dec.charges {
+		c := &dec.charges[i]
+		c.node.mu.Lock()
+		c.release(at, dec.ID)
+		c.node.mu.Unlock()
+	}
 }
 
 // charged returns how many charges of dec can be settled.

@@ -37,6 +37,9 @@ func (d *Decider) settle(now time.Time, r *Reservation, m *Measured) Settled {
 	if r.Replay != ([16]byte{}) && (m.Replayed || !m.Free) {
 		d.replays.add(r.App, plan.RouteName(r.Route), r.Replay, m.Replayed, now)
 	}
+	if o == nil {
+		d.released(now, r, r.Charges, allUnits)
+	}
 	var reserved, used int64
 	if o != nil {
 		reserved, used = d.settleOpen(now, o, r, m)

@@ -109,10 +109,10 @@ func btoi(b bool) int {
 
 // waitOf is the wait for a limit; one that will never fit waits longest.
 func waitOf(l *authz.LimitState) time.Duration {
-	if l.Reset < 0 {
+	if l.Wait() < 0 {
 		return 1<<63 - 1
 	}
-	return l.Reset
+	return l.Wait()
 }
 
 // seconds rounds up, so that a retry after them is not too early (C127).

@@ -215,9 +215,9 @@ func (a *answer) limit(b []byte, l *authz.LimitState) []byte {
 	b = memberText(b, "scope", l.Tenant)
 	if !hidden(l) {
 		b = memberInt(b, "limit", l.Limit.Amount)
-		if l.Limit.Kind != plan.Rate {
-			b = memberInt(b, "used", used(l))
-			b = memberInt(b, "reserved", 0)
+		if l.Limit.Kind != plan.Rate { // used and reserved add up
+			b = memberInt(b, "used", used(l)-l.Reserved)
+			b = memberInt(b, "reserved", l.Reserved)
 		}
 		b = memberInt(b, "remaining", max(l.Left, 0))
 	}

@@ -95,18 +95,23 @@ func TestSentences(t *testing.T) {
 	theirs.Limit = &hiding
 	big := perSecond()
 	big.Asked = 5000
+	waiting := monthly(t)
+	waiting.Left, waiting.Asked, waiting.Used, waiting.Reserved, waiting.Returns = 200, 400, 800, 750, 2*time.Second
+	waits := refusal(authz.QuotaExceeded, app(), 0, waiting)
+	waits.RetryAfter = waiting.Wait()
 	for want, d := range map[string]*authz.Decision{
-		"The per_second rate limit of org:acme is reached: 10 requests in 1 second. Try again in 1 second.":                                             refusal(authz.RateLimited, app(), 0, perSecond()),
-		"The per_minute rate limit of org:acme is reached: 3,000 requests in 1 minute. Try again in 61 seconds.":                                        refusal(authz.RateLimited, app(), 0, minute),
-		"The monthly quota of org:acme has 2 of 1,000 requests left, and the request asks for 5. It resets on 1 January 2027 at 00:00 (Europe/Berlin).": refusal(authz.QuotaExceeded, app(), 0, over),
-		"The gpus allocation of project:p has 4 of 100 gpus left, and the request asks for 8.":                                                          refusal(authz.QuotaExceeded, app(), 0, gpus),
-		"The monthly quota of org:acme is used up. It resets on 1 January 2027 at 00:00 (Europe/Berlin).":                                               refusal(authz.QuotaExceeded, app(), 0, theirs),
-		"The request asks for 5,000 requests, more than the whole per_second rate limit of org:acme: 10.":                                               refusal(authz.RequestTooLarge, app(), 0, big),
-		"The monthly quota of org:acme cannot be checked at the moment.":                                                                                refusal(authz.Unavailable, app(), 0, monthly(t)),
-		"The quota cannot be checked at the moment.":                                                                                                    refusal(authz.Unavailable, nil, -1),
-		"The API key in x-api-key is not known.":                                                                                                        refusedFor("the API key in x-api-key is not known"),
-		"The request carries no valid credential.":                                                                                                      refusal(authz.Unauthenticated, app(), -1),
-		"The caller may not use this API.":                                                                                                              refusal(authz.TenantUnknown, app(), -1),
+		"The per_second rate limit of org:acme is reached: 10 requests in 1 second. Try again in 1 second.":                                                            refusal(authz.RateLimited, app(), 0, perSecond()),
+		"The per_minute rate limit of org:acme is reached: 3,000 requests in 1 minute. Try again in 61 seconds.":                                                       refusal(authz.RateLimited, app(), 0, minute),
+		"The monthly quota of org:acme has 2 of 1,000 requests left, and the request asks for 5. It resets on 1 January 2027 at 00:00 (Europe/Berlin).":                refusal(authz.QuotaExceeded, app(), 0, over),
+		"The monthly quota of org:acme has 200 of 1,000 requests left while running requests have reserved 750, and the request asks for 400. Try again in 2 seconds.": waits,
+		"The gpus allocation of project:p has 4 of 100 gpus left, and the request asks for 8.":                                                                         refusal(authz.QuotaExceeded, app(), 0, gpus),
+		"The monthly quota of org:acme is used up. It resets on 1 January 2027 at 00:00 (Europe/Berlin).":                                                              refusal(authz.QuotaExceeded, app(), 0, theirs),
+		"The request asks for 5,000 requests, more than the whole per_second rate limit of org:acme: 10.":                                                              refusal(authz.RequestTooLarge, app(), 0, big),
+		"The monthly quota of org:acme cannot be checked at the moment.":                                                                                               refusal(authz.Unavailable, app(), 0, monthly(t)),
+		"The quota cannot be checked at the moment.":                                                                                                                   refusal(authz.Unavailable, nil, -1),
+		"The API key in x-api-key is not known.":                                                                                                                       refusedFor("the API key in x-api-key is not known"),
+		"The request carries no valid credential.":                                                                                                                     refusal(authz.Unauthenticated, app(), -1),
+		"The caller may not use this API.":                                                                                                                             refusal(authz.TenantUnknown, app(), -1),
 	} {
 		var body struct{ Detail string }
 		text := check(t, d).GetDeniedResponse().GetBody()
@@ -131,4 +136,15 @@ func refusedFor(why string) *authz.Decision {
 	d := refusal(authz.Unauthenticated, app(), -1)
 	d.Why = why
 	return d
+}
+
+// What running requests have reserved is beside what is used, and not in it.
+func TestDenied_A41_Reserved(t *testing.T) {
+	t.Parallel()
+	l := monthly(t)
+	l.Left, l.Asked, l.Used, l.Reserved, l.Returns = 200, 400, 800, 750, 2*time.Second
+	body := check(t, refusal(authz.QuotaExceeded, app(), 0, l)).GetDeniedResponse().GetBody()
+	if want := `"limit":1000,"used":50,"reserved":750,"remaining":200,"asked":400`; !strings.Contains(body, want) {
+		t.Errorf("%s is not in %s", want, body)
+	}
 }

@@ -105,6 +105,8 @@ func (a *answer) reached(b []byte, l *authz.LimitState) []byte {
 		b = thousands(append(b, " is reached: "...), l.Limit.Amount)
 		b = append(append(b, ' '), l.Limit.Unit...)
 		b = append(span(append(b, " in "...), l.Window), '.')
+	case l.Returns > 0:
+		return a.reserved(b, l)
 	case l.Left > 0:
 		b = thousands(append(b, " has "...), l.Left)
 		b = thousands(append(b, " of "...), l.Limit.Amount)
@@ -118,6 +120,17 @@ func (a *answer) reached(b []byte, l *authz.LimitState) []byte {
 		b = append(b, '.')
 	}
 	return a.until(b, l)
+}
+
+// reserved says that a request waits only for what others, which run, have reserved.
+func (a *answer) reserved(b []byte, l *authz.LimitState) []byte {
+	b = thousands(append(b, " has "...), l.Left)
+	b = thousands(append(b, " of "...), l.Limit.Amount)
+	b = append(append(b, ' '), l.Limit.Unit...)
+	b = thousands(append(b, " left while running requests have reserved "...), l.Reserved)
+	b = thousands(append(b, ", and the request asks for "...), l.Asked)
+	b = append(b, '.')
+	return a.again(b)
 }
 
 // used is what is used of a limit that counts use.
@@ -139,6 +152,11 @@ func (a *answer) until(b []byte, l *authz.LimitState) []byte {
 		b = append(append(b, " ("...), at.Location().String()...)
 		return append(b, ")."...)
 	}
+	return a.again(b)
+}
+
+// again appends when to try again.
+func (a *answer) again(b []byte) []byte {
 	if a.retry > 0 {
 		b = span(append(b, " Try again in "...), time.Duration(a.retry)*time.Second)
 		return append(b, '.')
@@ -180,7 +198,7 @@ func (a *answer) brief(b []byte) []byte {
 		}
 	}
 	switch {
-	case l.Limit.Kind == plan.Quota && !l.ResetsAt.IsZero():
+	case l.Limit.Kind == plan.Quota && !l.ResetsAt.IsZero() && l.Returns == 0:
 		return wholeSecond(l.ResetsAt).In(zone(l)).AppendFormat(append(b, "; resets "...), time.DateOnly)
 	case a.retry > 0:
 		return append(strconv.AppendInt(append(b, "; retry in "...), a.retry, 10), 's')

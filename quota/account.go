@@ -32,11 +32,13 @@ type Account struct {
 // A Holder is what one incarnation of a replica has to do with an account. Only
 // the holder itself changes it, until it is gone.
 type Holder struct {
-	ID      string
-	Seq     uint64  // of the last operation applied
-	Used    int64   // cumulative; shrinks by refunds alone
-	Leases  []Lease // sorted by ID
-	Unknown []byte
+	ID   string
+	Seq  uint64 // of the last operation applied
+	Used int64  // cumulative; shrinks by refunds alone
+	// Reserved are those of Used that requests had reserved which ran then.
+	Reserved int64
+	Leases   []Lease // sorted by ID
+	Unknown  []byte
 }
 
 // A Lease is a number of units that a holder may spend without asking.
@@ -55,6 +57,16 @@ func (a Account) Used() int64 {
 		used += h.Used
 	}
 	return used
+}
+
+// Reserved returns those of the used units that running requests have reserved, as of each
+// holder's last report.
+func (a Account) Reserved() int64 {
+	var reserved int64
+	for _, h := range a.Holders {
+		reserved += h.Reserved
+	}
+	return reserved
 }
 
 // Leased returns the units out on lease.
@@ -90,7 +102,8 @@ type Operation struct {
 	// account knows: a purse that may have had a forerunner begins with one.
 	Seq uint64
 
-	Used int64 // cumulative use of this holder; below 0 after refunds of what a forerunner had reported
+	Used     int64 // cumulative use of this holder; below 0 after refunds of what a forerunner had reported
+	Reserved int64 // of Used: what requests that run have reserved
 	// Hold are the leases that go on, with what is left of them. All others are
 	// closed, and so is one with nothing left: a later refund must not go into it.
 	Hold []Lease
@@ -155,7 +168,7 @@ func Apply(a Account, op Operation) (Account, Result) {
 		h = a.Holders[i]
 	}
 	held := h.Used + h.leased()
-	h.Seq, h.Used = op.Seq, op.Used
+	h.Seq, h.Used, h.Reserved = op.Seq, op.Used, op.Reserved
 	h.Leases = keep(h.Leases, op.Hold, max(0, held-op.Used))
 	n.put(h)
 	left := op.Ceiling - n.Used() - n.Leased()

@@ -40,7 +40,7 @@ func (p *Purse) next(now Instant, k *Keeper) *Operation {
 	}
 	op := &Operation{
 		Key: p.key, App: p.terms.App, Holder: p.holder, Seq: p.seq + 1,
-		Used: p.used, Hold: hold, Want: want, Min: least, ExactBelow: p.terms.ExactBelow,
+		Used: p.used, Reserved: p.reservedToTell(now), Hold: hold, Want: want, Min: least, ExactBelow: p.terms.ExactBelow,
 		Ceiling: p.terms.Ceiling, Replicas: k.replicas(), Version: p.terms.Version,
 	}
 	if want > 0 {
@@ -51,7 +51,7 @@ func (p *Purse) next(now Instant, k *Keeper) *Operation {
 		p.crowd = 0
 	}
 	if p.seq == 0 && !p.contacted && k.mayHaveForerunner() {
-		op.Seq, op.Want, op.Used, op.Hold, op.Guards = 0, 0, 0, nil, nil
+		op.Seq, op.Want, op.Used, op.Reserved, op.Hold, op.Guards = 0, 0, 0, 0, nil, nil
 	}
 	p.op, p.opTerms, p.opAsked, p.doubt, p.opOver = op, p.terms, now, p.maybe, p.over
 	return op
@@ -120,7 +120,7 @@ func (p *Purse) join(now Instant, holder string) {
 	p.others += p.reported
 	p.lots, p.batch = nil, 0
 	p.held, p.exact, p.contacted, p.maybe = 0, 0, false, false
-	p.holder, p.seq, p.reported = holder, 0, 0
+	p.holder, p.seq, p.reported, p.reserved.told = holder, 0, 0, 0
 	if p.used != 0 {
 		p.pending = refusal{at: now, set: true}
 		p.remember(now)
@@ -186,8 +186,10 @@ func (p *Purse) plan(now Instant) {
 	switch {
 	case p.reportDue(now):
 		p.keeper.poke(p)
-	case p.used != p.reported:
+	case p.used != p.reported || p.reservedDiffers(now):
 		p.planReport(now)
+	case p.reserved.told > 0: // until it is forgotten, should nobody tell of the end
+		p.lookAt(now.Mono + int64(reservedFor))
 	}
 }
 
@@ -297,6 +299,7 @@ func (p *Purse) resume(now Instant, res Result) {
 func (p *Purse) applied(now Instant, op *Operation, res Result) {
 	p.op, p.seq, p.doubt, p.maybe, p.suspect = nil, op.Seq, false, false, 0
 	p.held, p.exact = sum(op.Hold)+res.Granted, res.Exact
+	p.reserved.told = op.Reserved
 	p.meets(res.Used != res.Own || res.Leased > p.held)
 	p.know(now, res.Own)
 	p.pending = refusal{at: p.opAsked, set: p.used != p.reported}

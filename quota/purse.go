@@ -63,6 +63,8 @@ type Purse struct {
 	overdue bool // etcd answers again: what was let on meanwhile is reported at once
 	cell    Cell // nil: nothing to be remembered yet
 
+	reserved reservations
+
 	over, opOver excess // as it is, and as the operation under way reports it
 	suspect      int64  // spent from leases since terms may have changed unheard
 	outage       outage
@@ -234,7 +236,11 @@ func (p *Purse) reportAfter() time.Duration {
 // planReport plans a look at p for when what it used is due to be reported, unless an
 // earlier one is planned.
 func (p *Purse) planReport(now Instant) {
-	at := max(p.pending.at.Mono+int64(p.reportAfter()), now.Mono+1)
+	from := p.pending.at
+	if p.used == p.reported { // it is about reservations alone
+		from = p.lastContact
+	}
+	at := max(from.Mono+int64(p.reportAfter()), now.Mono+1)
 	if p.reviewAt == 0 || p.reviewAt > at {
 		p.keeper.review(p, at)
 	}
@@ -242,7 +248,10 @@ func (p *Purse) planReport(now Instant) {
 
 // reportDue tells whether what p used has waited for long enough.
 func (p *Purse) reportDue(now Instant) bool {
-	return p.used != p.reported && (p.closing || p.overdue || !p.contacted || now.since(p.pending.at) >= p.reportAfter())
+	if p.used == p.reported {
+		return p.reservedDiffers(now) && now.since(p.lastContact) >= p.reportAfter()
+	}
+	return p.closing || p.overdue || !p.contacted || now.since(p.pending.at) >= p.reportAfter()
 }
 
 // renewable tells whether the hot path should wake the keeper: a good part of the

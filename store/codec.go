@@ -15,7 +15,7 @@ func encodeAccount(a quota.Account) ([]byte, error) {
 	m := &metev1.Account{Base: a.Base, Holders: make([]*metev1.Holder, 0, len(a.Holders))}
 	m.ProtoReflect().SetUnknown(a.Unknown)
 	for _, h := range a.Holders {
-		mh := &metev1.Holder{Id: h.ID, Seq: h.Seq, Used: h.Used}
+		mh := &metev1.Holder{Id: h.ID, Seq: h.Seq, Used: h.Used, Reserved: h.Reserved}
 		mh.ProtoReflect().SetUnknown(h.Unknown)
 		for _, l := range h.Leases {
 			ml := &metev1.Lease{Id: l.ID, Units: l.Units, Version: l.Version, Exact: l.Exact}
@@ -39,7 +39,7 @@ func decodeAccount(b []byte) (quota.Account, error) {
 	}
 	a := quota.Account{Base: m.GetBase(), Unknown: m.ProtoReflect().GetUnknown()}
 	for _, mh := range m.GetHolders() {
-		h := quota.Holder{ID: mh.GetId(), Seq: mh.GetSeq(), Used: mh.GetUsed(), Unknown: mh.ProtoReflect().GetUnknown()}
+		h := quota.Holder{ID: mh.GetId(), Seq: mh.GetSeq(), Used: mh.GetUsed(), Reserved: mh.GetReserved(), Unknown: mh.ProtoReflect().GetUnknown()}
 		for _, ml := range mh.GetLeases() {
 			h.Leases = append(h.Leases, quota.Lease{
 				ID: ml.GetId(), Units: ml.GetUnits(), Version: ml.GetVersion(), Exact: ml.GetExact(),

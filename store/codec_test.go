@@ -27,7 +27,7 @@ func TestUnknownFieldsSurviveApply(t *testing.T) {
 		a := quota.Account{
 			Base: rapid.Int64Range(0, 50).Draw(t, "base"),
 			Holders: []quota.Holder{
-				{ID: "a", Seq: 1, Used: 5, Unknown: newer(t, "holder a"), Leases: []quota.Lease{
+				{ID: "a", Seq: 1, Used: 5, Reserved: 3, Unknown: newer(t, "holder a"), Leases: []quota.Lease{
 					{ID: 1, Units: 3, Version: 9, Unknown: string(newer(t, "lease"))},
 				}},
 				{ID: "b", Seq: 4, Used: 7, Unknown: newer(t, "holder b")},

@@ -182,14 +182,15 @@ func readLimit(ctx context.Context, accounts *store.Accounts, now time.Time, roo
 	return u, nil
 }
 
-// fill tells what is used of the running window. It may be below 0: more was given back
+// fill tells what is used of the running window, and what of it running requests have
+// reserved, as far as replicas have reported. Use may be below 0: more was given back
 // than the account has left of what was charged, since it was cleared by hand, say.
 func (l *usageLimit) fill(w quota.Window, a quota.Account) {
-	used, leased, reserved := a.Used(), a.Leased(), int64(0)
+	used, leased, reserved := a.Used()-a.Reserved(), a.Leased(), a.Reserved()
 	l.Window = &usageWindow{ID: w.ID, Start: w.Start.UTC(), End: w.End.UTC()}
 	l.Used, l.Leased, l.Reserved, l.ResetsAt = &used, &leased, &reserved, &l.Window.End
 	if l.Amount != nil {
-		left := max(0, *l.Amount-used-leased)
+		left := max(0, *l.Amount-used-reserved-leased)
 		l.Left = &left
 	}
 }

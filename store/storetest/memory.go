@@ -172,7 +172,7 @@ func idle(a, next quota.Account, op quota.Operation) bool {
 		return hs
 	}
 	return a.Base == next.Base && slices.EqualFunc(strip(a), strip(next), func(x, y quota.Holder) bool {
-		return x.ID == y.ID && x.Seq == y.Seq && x.Used == y.Used && slices.Equal(x.Leases, y.Leases)
+		return x.ID == y.ID && x.Seq == y.Seq && x.Used == y.Used && x.Reserved == y.Reserved && slices.Equal(x.Leases, y.Leases)
 	})
 }
 

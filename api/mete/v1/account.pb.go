@@ -91,7 +91,9 @@ type Holder struct {
 	// Cumulative; shrinks by refunds alone.
 	Used int64 `protobuf:"varint,3,opt,name=used,proto3" json:"used,omitempty"`
 	// Sorted by id.
-	Leases        []*Lease `protobuf:"bytes,4,rep,name=leases,proto3" json:"leases,omitempty"`
+	Leases []*Lease `protobuf:"bytes,4,rep,name=leases,proto3" json:"leases,omitempty"`
+	// Of used: what requests had reserved that ran then.
+	Reserved      int64 `protobuf:"varint,5,opt,name=reserved,proto3" json:"reserved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -152,6 +154,13 @@ func (x *Holder) GetLeases() []*Lease {
 		return x.Leases
 	}
 	return nil
+}
+
+func (x *Holder) GetReserved() int64 {
+	if x != nil {
+		return x.Reserved
+	}
+	return 0
 }
 
 // Lease is a number of units that a holder may spend without asking.
@@ -233,12 +242,13 @@ const file_mete_v1_account_proto_rawDesc = "" +
 	"\x15mete/v1/account.proto\x12\amete.v1\"H\n" +
 	"\aAccount\x12\x12\n" +
 	"\x04base\x18\x01 \x01(\x03R\x04base\x12)\n" +
-	"\aholders\x18\x02 \x03(\v2\x0f.mete.v1.HolderR\aholders\"f\n" +
+	"\aholders\x18\x02 \x03(\v2\x0f.mete.v1.HolderR\aholders\"\x82\x01\n" +
 	"\x06Holder\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x12\n" +
 	"\x04used\x18\x03 \x01(\x03R\x04used\x12&\n" +
-	"\x06leases\x18\x04 \x03(\v2\x0e.mete.v1.LeaseR\x06leases\"]\n" +
+	"\x06leases\x18\x04 \x03(\v2\x0e.mete.v1.LeaseR\x06leases\x12\x1a\n" +
+	"\breserved\x18\x05 \x01(\x03R\breserved\"]\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05units\x18\x02 \x01(\x03R\x05units\x12\x18\n" +
