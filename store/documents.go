@@ -60,6 +60,9 @@ type DocumentStats struct {
 	// in force.
 	ApplyDelay time.Duration
 	Minimum    Minimum // that the store needs; zero before the first complete read
+	// Untold are changes of which etcd's watch never told: they were found when everything
+	// was read again, every 10 minutes.
+	Untold int64
 }
 
 // NewDocuments returns the documents of an etcd.
@@ -137,6 +140,7 @@ func (d *Documents) handle(ctx context.Context, b batch) error {
 	}
 	d.shelf.now = d.Now()
 	d.shelf.apply(b)
+	d.tellUntold(ctx, b)
 	d.readings.wait()
 	d.epoch = d.shelf.epoch
 	d.settle(ctx)

@@ -1,5 +1,10 @@
 package store
 
+import (
+	"context"
+	"time"
+)
+
 // For tests that build keys and accounts by hand.
 var (
 	EncodeAccount = encodeAccount
@@ -22,4 +27,21 @@ func (m *Members) Peers() map[uint64]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.peers()
+}
+
+// Reread takes in all there is, as the watcher reads it when its watches have told of
+// everything up to a revision, as they say.
+func (d *Documents) Reread(ctx context.Context, told int64) error {
+	if d.shelf == nil {
+		d.start(ctx)
+	}
+	b := batch{full: true, before: told, received: time.Now()}
+	for _, sp := range d.watcher.spans {
+		h, err := scanPages(ctx, d.cluster, sp, b.revision, b.add)
+		if err != nil {
+			return err
+		}
+		b.revision = h.revision
+	}
+	return d.handle(ctx, b)
 }

@@ -130,6 +130,18 @@ func (q *queue) newest() header {
 	return header{cluster: q.start.cluster, revision: slices.Max(q.seen)}
 }
 
+// told returns the revision up to which all watches have told everything, and all of it
+// was drained.
+func (q *queue) told() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	revision := slices.Min(q.through)
+	for _, c := range q.pending {
+		revision = min(revision, c.revision-1)
+	}
+	return revision
+}
+
 // toldAll implements [speaker].
 func (q *queue) toldAll(revision int64) bool {
 	q.mu.Lock()

@@ -90,8 +90,12 @@ type shelf struct {
 	held    bool // a snapshot waits for that
 	moved   bool // what is in force of rate limits has changed since a snapshot was handed out
 	epoch   string
-	warned  map[string]bool // keys outside of the schema
-	alarmed bool            // that no plan is left was told
+	before  int64 // of the full batch at hand: what is older should be known
+	// untold are the keys of a full batch at hand that changed, or may have been deleted,
+	// without a word from the watch.
+	untold, vanished []string
+	warned           map[string]bool // keys outside of the schema
+	alarmed          bool            // that no plan is left was told
 }
 
 func newShelf(log zerolog.Logger) *shelf {
@@ -116,7 +120,11 @@ func documentSpans() []span {
 
 // apply takes over what changed. It decides nothing yet.
 func (s *shelf) apply(b batch) {
+	s.before, s.untold, s.vanished = 0, nil, nil
 	if b.full {
+		if s.handed {
+			s.before = b.before
+		}
 		s.sweep(&b)
 		s.siblings = b.revision
 		s.catalog.ForgetStoredTariffs()
@@ -141,6 +149,7 @@ func (s *shelf) sweep(b *batch) {
 	}
 	drop := func(key string) {
 		if !there[key] {
+			s.vanished = append(s.vanished, key)
 			b.changes = append(b.changes, change{key: key, revision: b.revision})
 		}
 	}
@@ -209,6 +218,7 @@ func (s *shelf) changeSource(id docID, c change) {
 	case old.revision == c.revision:
 		return
 	default:
+		s.notice(c)
 		text := c.value()
 		if text == nil {
 			text = []byte{} // an empty value is an edit too
@@ -229,7 +239,15 @@ func (s *shelf) changeEffective(id docID, c change) {
 		s.dropEffective(id, c.revision)
 		return
 	}
+	s.notice(c)
 	s.setEffective(id, c.revision, c.value())
+}
+
+// notice notes a change of which the watch should have told.
+func (s *shelf) notice(c change) {
+	if c.revision <= s.before {
+		s.untold = append(s.untold, c.key)
+	}
 }
 
 // setEffective takes over what is enforced. Documents of the published kinds are in

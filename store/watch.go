@@ -31,6 +31,9 @@ type batch struct {
 	full     bool // all keys there are: what is not in it does not exist
 	reset    bool // this is another store than before, or an older state of it
 	revision int64
+	// before is, of a full batch, the revision up to which the watches have told
+	// everything before it was read, as they say; 0: nobody knows.
+	before   int64
 	changes  []change  // at most one for each key
 	received time.Time // of the oldest of them
 }
@@ -79,6 +82,7 @@ type watcher struct {
 
 	// Owned by run.
 	last      header
+	told      int64           // revision up to which the last watches have told everything
 	on        *endpoint       // that the watches are open on
 	suspected <-chan struct{} // closed when on has been silent since
 
@@ -129,10 +133,13 @@ func (w *watcher) round(ctx context.Context, handle func(batch) error) error {
 	}
 	b.revision = h.revision
 	b.reset = w.last.cluster != 0 && (h.cluster != w.last.cluster || h.revision < w.last.revision)
-	w.last = h
+	if !b.reset {
+		b.before = w.told
+	}
+	w.last, w.told = h, h.revision
 	w.setUp(true, nil)
 	q := newQueue(h, len(w.spans))
-	defer func() { w.last.revision = max(w.last.revision, q.newest().revision) }()
+	defer func() { w.last.revision, w.told = max(w.last.revision, q.newest().revision), q.told() }()
 	// Watching begins before the first batch is handled, which may take long.
 	ctx, cancel := context.WithCancel(w.streamContext(ctx))
 	var wg sync.WaitGroup

@@ -33,6 +33,7 @@ type readings struct {
 
 	StoreUp  bool
 	Writable bool  // etcd takes writes
+	Untold   int64 // changes of which its watch never told
 	Revision int64 // of the documents that are enforced
 	Replicas int   // live
 }
@@ -89,7 +90,7 @@ type collector struct {
 	read func() readings
 
 	decisions, unavailable, refusals, undecided, evicted, outgone, overshoot, leases, leaseUnits, purses, rejected, notAfter *prometheus.Desc
-	storeUp, writable, revision, tenants, counters, replicas                                                                 *prometheus.Desc
+	storeUp, writable, untold, revision, tenants, counters, replicas                                                         *prometheus.Desc
 
 	leased, bound, pending, letOn, dropped, recalls, returned                                      *prometheus.Desc
 	storeOps, batched, roundTrip, failovers, quarantined, swept, ended, journalCells, unremembered *prometheus.Desc
@@ -116,6 +117,7 @@ func newCollector(read func() readings) *collector {
 		rejected:    desc("config_rejected_documents", "Documents whose newest edit is not enforced.", "kind"),
 		notAfter:    desc("tls_certificate_not_after_timestamp_seconds", "When the certificates in use end.", "use"),
 		storeUp:     desc("store_up", "Whether etcd answers."),
+		untold:      desc("store_untold_changes_total", "Changes of documents of which etcd's watch never told; they were found when everything was read again."),
 		writable:    desc("store_writable", "Whether etcd takes writes, as far as it has answered."),
 		revision:    desc("config_revision", "Revision of etcd that the enforced documents are of."),
 		tenants:     desc("cached_tenants", "Tenants kept in memory."),
@@ -149,7 +151,7 @@ func newCollector(read func() readings) *collector {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.decisions, c.unavailable, c.refusals, c.undecided, c.evicted, c.outgone, c.overshoot, c.leases, c.leaseUnits, c.purses, c.rejected, c.notAfter,
-		c.storeUp, c.writable, c.revision, c.tenants, c.counters, c.replicas,
+		c.storeUp, c.writable, c.untold, c.revision, c.tenants, c.counters, c.replicas,
 		c.leased, c.bound, c.pending, c.letOn, c.dropped, c.recalls, c.returned,
 		c.storeOps, c.batched, c.roundTrip, c.failovers, c.quarantined, c.swept, c.ended, c.journalCells, c.unremembered,
 		c.shared, c.queuedUnits, c.queuers, c.rationed,
@@ -207,6 +209,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	s.gauge(c.storeUp, oneIf(r.StoreUp))
 	s.gauge(c.writable, oneIf(r.Writable))
+	s.counter(c.untold, r.Untold)
 	s.gauge(c.revision, float64(r.Revision))
 	s.gauge(c.tenants, float64(r.Decider.Tenants))
 	s.gauge(c.counters, float64(r.Decider.Counters))

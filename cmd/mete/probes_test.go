@@ -161,7 +161,7 @@ func scraped() []string {
 		`mete_lease_requests_total{result="granted"} 2`,
 		`mete_lease_requests_total{result="failed"} 1`,
 		`mete_config_rejected_documents{kind="Plan"} 1`,
-		"mete_store_up 1", "mete_store_writable 1", "mete_store_round_trip_seconds 0.002", "mete_config_revision 12", "mete_cached_tenants 5", "mete_replicas 3",
+		"mete_store_up 1", "mete_store_writable 1", "mete_store_untold_changes_total 2", "mete_store_round_trip_seconds 0.002", "mete_config_revision 12", "mete_cached_tenants 5", "mete_replicas 3",
 		"mete_build_info{", "go_goroutines ", "process_start_time_seconds ",
 	}
 }
@@ -185,7 +185,7 @@ func TestMetrics_P29_TheScrapeHoldsWhatAlertsNeed(t *testing.T) {
 			Recovery: quota.RecoveryStats{Recovered: quota.Recovered{Lost: 5, Dropped: 1}},
 			Rejected: map[string]int{"Plan": 1},
 			Cluster:  store.ClusterHealth{RoundTrip: 2 * time.Millisecond},
-			StoreUp:  true, Writable: true, Revision: 12, Replicas: 3,
+			StoreUp:  true, Writable: true, Untold: 2, Revision: 12, Replicas: 3,
 		}
 	}))
 	code, body := ask(m.handler(), there, "GET", "/metrics", "")

@@ -83,7 +83,7 @@ func (m *mete) read() readings {
 	r := readings{
 		Decider: m.decider.Stats(), Envoy: m.envoy.Stats(), Keeper: m.keeper.Stats(),
 		Rejected: map[string]int{}, NotAfter: m.certificateEnds(),
-		StoreUp: m.storeUp(), Writable: m.writes.Refusal() == "", Revision: docs.Revision, Replicas: m.members.Live(),
+		StoreUp: m.storeUp(), Writable: m.writes.Refusal() == "", Untold: docs.Untold, Revision: docs.Revision, Replicas: m.members.Live(),
 		Limits: m.keeper.Limits(), Accounts: m.accounts.Stats(), Cluster: m.etcd.Health(),
 		Sweep: m.sweeper.Stats(), Recovery: m.recovery.Stats(),
 	}

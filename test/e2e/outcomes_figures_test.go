@@ -94,15 +94,15 @@ func (s *stage) usage(ctx context.Context, tenant string) (*usage, error) {
 		return nil, fmt.Errorf("metectl usage %s: %w: %s", tenant, err, text)
 	}
 	var report struct {
-		Limits []struct{ Used, Leased *int64 }
+		Limits []struct{ Used, Reserved, Leased *int64 }
 	}
 	if err := json.Unmarshal(text, &report); err != nil {
 		return nil, err
 	}
-	if len(report.Limits) != 1 || report.Limits[0].Used == nil || report.Limits[0].Leased == nil {
+	if len(report.Limits) != 1 || report.Limits[0].Used == nil || report.Limits[0].Reserved == nil || report.Limits[0].Leased == nil {
 		return nil, fmt.Errorf("metectl usage %s tells of no quota, or of several: %s", tenant, text)
 	}
-	return &usage{*report.Limits[0].Used, *report.Limits[0].Leased}, nil
+	return &usage{*report.Limits[0].Used + *report.Limits[0].Reserved, *report.Limits[0].Leased}, nil
 }
 
 // logged is how many entries Envoy has handed to its log, and how many requests have

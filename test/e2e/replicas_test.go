@@ -90,16 +90,17 @@ func (w *world) metectl(t *testing.T, args ...string) (out string, code int) {
 	return string(text), code
 }
 
-// usage is what metectl shows of the tenant's only limit.
+// usage is what metectl shows of the tenant's only limit; what running requests have
+// reserved is part of what is used.
 func (a *app) usage(t *testing.T) (used, leased int64) {
 	t.Helper()
 	text, code := a.metectl(t, "usage", a.tenant, "-o", "json")
 	var report struct {
-		Limits []struct{ Used, Leased *int64 }
+		Limits []struct{ Used, Reserved, Leased *int64 }
 	}
 	if err := json.Unmarshal([]byte(text), &report); err != nil || code != 0 || len(report.Limits) != 1 ||
-		report.Limits[0].Used == nil || report.Limits[0].Leased == nil {
+		report.Limits[0].Used == nil || report.Limits[0].Reserved == nil || report.Limits[0].Leased == nil {
 		t.Fatalf("metectl usage: exit code %d, %v: %s", code, err, text)
 	}
-	return *report.Limits[0].Used, *report.Limits[0].Leased
+	return *report.Limits[0].Used + *report.Limits[0].Reserved, *report.Limits[0].Leased
 }
