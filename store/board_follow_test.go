@@ -266,7 +266,7 @@ func TestBoard_FollowAndUnfollowDoNotWait(t *testing.T) {
 		b.Follow(accountOf(fmt.Sprint(i)))
 		b.Unfollow(accountOf(fmt.Sprint(i)))
 	}
-	if took := time.Since(began); took > time.Second {
+	if took := time.Since(began); took > atOnce { // what they would wait for hangs for ever
 		t.Errorf("took %v", took)
 	}
 	cancel()

@@ -99,7 +99,7 @@ func TestTheLeaderGoes(t *testing.T) {
 	apply(t, accounts, op)
 
 	stopLeader()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	op.Seq, op.Used = 2, 3
 	got, err := accounts.Apply(ctx, op)

@@ -50,9 +50,15 @@ func startDocuments(t *testing.T, c *clientv3.Client, log zerolog.Logger) *repli
 
 func startDocumentsOf(t *testing.T, c *store.Cluster, log zerolog.Logger) *replica {
 	t.Helper()
+	return startSilent(t, c, log, 2*time.Second)
+}
+
+// startSilent is startDocumentsOf of a replica that notices silence after a while.
+func startSilent(t *testing.T, c *store.Cluster, log zerolog.Logger, silence time.Duration) *replica {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &replica{Documents: store.NewDocuments(c), t: t, cancel: cancel}
-	r.Log, r.Progress, r.Silence = log, 100*time.Millisecond, 2*time.Second
+	r.Log, r.Progress, r.Silence = log, 100*time.Millisecond, silence
 	r.OnReset = func() { r.mu.Lock(); defer r.mu.Unlock(); r.resets++ }
 	r.OnSnapshot = func(s *plan.Snapshot) { r.mu.Lock(); defer r.mu.Unlock(); r.snaps = append(r.snaps, s) }
 	r.done.Go(func() { _ = r.Run(ctx) })

@@ -56,5 +56,5 @@ func TestDocuments_ABackupYoungerThanTheLastEditIsAReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	eventuallyWithin(t, 10*time.Second, "a reset", func() bool { return r.resetCount() > 0 })
+	eventually(t, "a reset", func() bool { return r.resetCount() > 0 })
 }

@@ -342,7 +342,7 @@ func TestSeals_A26_ARestoredStoreIsReadAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	eventuallyWithin(t, 10*time.Second, "what the backup says", func() bool {
+	eventually(t, "what the backup says", func() bool {
 		return slices.Equal(s.keys(), []store.SealKey{first, second})
 	})
 	third := putSeal(t, server.Client(), 3, clock.time())

@@ -27,7 +27,7 @@ func TestWatch_C185_AnIdleStoreIsNoSilentOne(t *testing.T) {
 			cluster := clusterOf(t, s.Client(), zerolog.New(&log), where, s.Endpoint())
 			r := startImpatient(t, cluster, zerolog.New(&log))
 			r.until("plan", hasAmount("pro", 1))
-			time.Sleep(5 * r.Silence)
+			time.Sleep(3 * r.Silence)
 			if got := log.String(); got != "" {
 				t.Errorf("logged:\n%.2000s", got)
 			}
@@ -74,7 +74,7 @@ func startImpatient(t *testing.T, c *store.Cluster, log zerolog.Logger) *replica
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r := &replica{Documents: store.NewDocuments(c), t: t, cancel: cancel}
-	r.Log, r.Progress, r.Silence = log, 100*time.Millisecond, time.Second
+	r.Log, r.Progress, r.Silence = log, 100*time.Millisecond, 2500*time.Millisecond
 	r.done.Go(func() { _ = r.Run(ctx) })
 	t.Cleanup(r.stop)
 	return r
@@ -98,7 +98,7 @@ func TestWatch_C185_AnIdleStoreAfterANewConnection(t *testing.T) {
 	time.Sleep(3 * r.Progress)
 	p.set(ends)
 	p.set(flows)
-	time.Sleep(5 * r.Silence)
+	time.Sleep(3 * r.Silence)
 	if got := log.String(); strings.Contains(got, "no word") || strings.Contains(got, "reading everything") {
 		t.Errorf("logged:\n%.2000s", got)
 	}

@@ -17,6 +17,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// slow is less than etcd waits for a watch to end, and far more than a start and a stop take.
+const slow = 5 * time.Second
+
 func TestServerKeepsItsDataAndEpochOverARestart(t *testing.T) {
 	var log bytes.Buffer
 	cfg := embedded.Config{Dir: t.TempDir(), ClientURL: "127.0.0.1:0", Log: zerolog.New(&log)}
@@ -27,8 +30,8 @@ func TestServerKeepsItsDataAndEpochOverARestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("ready after %v, want < 2 s", took)
+		if took := time.Since(began); took > slow {
+			t.Errorf("ready after %v", took)
 		}
 		r, err := s.Client().Get(t.Context(), store.EpochKey)
 		if err != nil {
@@ -42,8 +45,8 @@ func TestServerKeepsItsDataAndEpochOverARestart(t *testing.T) {
 		began = time.Now()
 		s.Close()
 		s.Close()
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("closed after %v, want < 1 s", took)
+		if took := time.Since(began); took > slow {
+			t.Errorf("closed after %v", took)
 		}
 	}
 	if log.Len() > 0 {
@@ -90,8 +93,8 @@ func TestCloseDoesNotWaitForWatches(t *testing.T) {
 	}
 	began := time.Now()
 	s.Close()
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("closed after %v, want < 2 s", took)
+	if took := time.Since(began); took > slow {
+		t.Errorf("closed after %v", took)
 	}
 }
 
