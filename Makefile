@@ -28,7 +28,7 @@ GEN_GRPC_STAMP    := $(BIN)/.protoc-gen-grpc-$(GEN_GRPC_VERSION)
 GEN_CONNECT_STAMP := $(BIN)/.protoc-gen-connect-$(GEN_CONNECT_VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos lint build bench fuzz generate clean envoy servers
+.PHONY: help demo test chaos lint build bench fuzz generate zones clean envoy servers
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ bench: ## benchmarks; BENCHTIME=5s for steadier figures
 
 fuzz: ## each fuzz target for FUZZTIME (10s)
 	@$(GO) run ./tools/fuzz -fuzztime $(FUZZTIME)
+
+zones: ## the data of time zones, from that of the toolchain
+	go run ./tools/zones
 
 generate: $(BUF_STAMP) $(GEN_STAMP) $(GEN_GRPC_STAMP) $(GEN_CONNECT_STAMP) ## Go code from api/*.proto
 	cd api && $(BIN)/buf lint && PATH="$(BIN):$$PATH" $(BIN)/buf generate

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/meteproject/mete/plan"
 )
@@ -41,7 +40,7 @@ func amountOf(s *plan.Snapshot, domain, value string) int64 {
 
 func TestDecode_P2_C51_AllSettingsOfADomain(t *testing.T) {
 	t.Parallel()
-	berlin, err := time.LoadLocation("Europe/Berlin")
+	berlin, err := plan.LoadZone("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)
 	}

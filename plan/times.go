@@ -179,7 +179,7 @@ func (o *object) zone(n *node, path string) *time.Location {
 		return nil
 	}
 	if isZone(s) {
-		if zone, err := time.LoadLocation(s); err == nil {
+		if zone, err := LoadZone(s); err == nil {
 			return zone
 		}
 	}

@@ -35,6 +35,9 @@ type Presence struct {
 	// Before are processes that are gone, written as Process, of which this one remembers
 	// what they have settled.
 	Before []string `json:"before,omitempty"`
+	// Zones is the version of the data of time zones that the replica reckons with, such as
+	// 2025c. Versions that say none may read that of their machine.
+	Zones string `json:"time_zones,omitempty"`
 	// Clock is the replica's wall clock when it wrote this. It is shown and
 	// never compared with another clock to decide something.
 	Clock time.Time `json:"clock"`
@@ -77,6 +80,7 @@ type Members struct {
 	liable   map[string]bool
 	reported int
 	told     map[uint64]string // to OnPeers
+	zones    []string          // versions of the data of live replicas, as they were last
 	after    map[uint64]uint64 // told to OnSuccessors
 }
 
@@ -335,7 +339,12 @@ func (m *Members) batch(b batch) error {
 	lost := !m.liable[m.id]
 	peers, other := m.newPeers()
 	after, changed := m.newSuccessors()
+	zones, differ := m.newZones()
 	m.mu.Unlock()
+	if differ {
+		m.Log.Warn().Strs("time_zones", zones).
+			Msg("replicas reckon with different data of time zones, so that windows may begin at different moments; bring them to one version")
+	}
 	if lost {
 		m.poke()
 	}

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"iter"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -91,4 +93,35 @@ func (m *Members) newSuccessors() (after map[uint64]uint64, other bool) {
 	}
 	m.after = maps.Clone(after)
 	return after, true
+}
+
+// ZoneVersions returns the versions of the data of time zones among presences, sorted. Those
+// that say none are left out.
+func ZoneVersions(all iter.Seq[Presence]) []string {
+	var versions []string
+	for p := range all {
+		if p.Zones != "" && !slices.Contains(versions, p.Zones) {
+			versions = append(versions, p.Zones)
+		}
+	}
+	slices.Sort(versions)
+	return versions
+}
+
+// newZones returns those versions of the live replicas, this one included, and whether
+// there are several and that was not told yet. The caller holds mu.
+func (m *Members) newZones() (versions []string, differ bool) {
+	versions = ZoneVersions(func(yield func(Presence) bool) {
+		if !yield(m.Presence) {
+			return
+		}
+		for _, p := range m.live {
+			if !yield(p.Presence) {
+				return
+			}
+		}
+	})
+	before := m.zones
+	m.zones = versions
+	return versions, len(versions) > 1 && !slices.Equal(before, versions)
 }

@@ -1,6 +1,9 @@
 package store_test
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,5 +92,34 @@ func TestMembers_R26_TheTTLIsWhatTheSettingSays(t *testing.T) {
 		if err != nil || lease.GrantedTTL != int64(ttl/time.Second) {
 			t.Errorf("granted for %d s, %v; want %v", lease.GrantedTTL, err, ttl)
 		}
+	}
+}
+
+// Replicas with different data of time zones say so once, and again only when that
+// changes.
+func TestMembers_C041_ZonesDiffer(t *testing.T) {
+	t.Parallel()
+	c := ownServer(t).Client()
+	var log syncBuffer
+	start := func(name, zones string) *store.Members {
+		m := store.NewMembers(store.ClusterOf(c), name)
+		m.Log = zerolog.New(&log)
+		m.Presence = store.Presence{Address: name + ":1", Zones: zones}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = m.Run(ctx) }()
+		t.Cleanup(func() { cancel(); <-done })
+		return m
+	}
+	a := start("a", "2025c")
+	b := start("b", "2025c")
+	eventually(t, "two live", func() bool { return a.Live() == 2 && b.Live() == 2 })
+	if strings.Contains(log.String(), "time zones") {
+		t.Errorf("alike: %s", log.String())
+	}
+	start("c", "2026a")
+	eventually(t, "all three say it", func() bool { return strings.Count(log.String(), `"time_zones":["2025c","2026a"]`) == 3 })
+	if got := store.ZoneVersions(slices.Values([]store.Presence{{Zones: "b"}, {}, {Zones: "a"}, {Zones: "b"}})); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("%q", got)
 	}
 }

@@ -230,7 +230,7 @@ func (m *mete) assemble(context.Context, process) error {
 	m.members.Log, m.members.PresenceTTL = m.log, m.cfg.PresenceTTL
 	m.members.Presence = store.Presence{
 		Address: m.advertised(), Process: processName(m.process), Version: build().Version, Feature: plan.FeatureLevel,
-		Before: processesBefore(m.before),
+		Before: processesBefore(m.before), Zones: plan.ZonesVersion(),
 	}
 	m.members.OnIncarnation, m.members.OnLive, m.members.OnPeers = m.keeper.SetHolder, m.decider.SetReplicas, m.router.SetPeers
 	m.members.OnSuccessors = m.router.SetSuccessors

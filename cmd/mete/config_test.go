@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/meteproject/mete/plan"
 )
 
 // env returns an environment with the variables of vars and the host name "host".
@@ -436,7 +438,7 @@ func TestVersion(t *testing.T) {
 	}
 	code, out, _ = runMete(nil, "version", "-o", "json")
 	var b buildInfo
-	if err := json.Unmarshal([]byte(out), &b); code != 0 || err != nil || b.Version == "" || strings.ContainsAny(b.Version, "()") || b.Go == "" {
+	if err := json.Unmarshal([]byte(out), &b); code != 0 || err != nil || b.Version == "" || b.Zones != plan.ZonesVersion() || strings.ContainsAny(b.Version, "()") || b.Go == "" {
 		t.Errorf("code %d, %q, %v", code, out, err)
 	}
 }

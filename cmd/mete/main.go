@@ -12,7 +12,6 @@ import (
 	"os"
 	// Zones are inside the binary: an image without zoneinfo changes nothing
 	// (case C064).
-	_ "time/tzdata"
 
 	"github.com/spf13/cobra"
 )

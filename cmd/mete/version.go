@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/meteproject/mete/plan"
 )
 
 // version is set by -ldflags "-X main.version=v1.2.3".
@@ -20,10 +22,11 @@ type buildInfo struct {
 	Modified bool   `json:"modified,omitempty"` // built from a tree with edits
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
+	Zones    string `json:"time_zones"` // version of the data
 }
 
 func build() buildInfo {
-	b := buildInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := buildInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Zones: plan.ZonesVersion()}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{}
@@ -49,7 +52,7 @@ func build() buildInfo {
 
 // String is the version as a person reads it.
 func (b buildInfo) String() string {
-	return fmt.Sprintf("mete %s (%s, %s)", b.Version, b.Go, b.Platform)
+	return fmt.Sprintf("mete %s (%s, %s, time zones %s)", b.Version, b.Go, b.Platform, b.Zones)
 }
 
 func versionCommand() *cobra.Command {

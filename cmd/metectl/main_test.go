@@ -110,7 +110,7 @@ func replicaCommand(ts *testscript.TestScript, _ bool, _ []string) {
 	client := serverOf(ts).Client()
 	ctx, cancel := context.WithCancel(context.Background())
 	members := store.NewMembers(store.ClusterOf(client), "r1")
-	members.Presence = store.Presence{Address: "127.0.0.1:9001", Version: "devel", Feature: plan.FeatureLevel}
+	members.Presence = store.Presence{Address: "127.0.0.1:9001", Version: "devel", Feature: plan.FeatureLevel, Zones: plan.ZonesVersion()}
 	ready := make(chan struct{})
 	var once sync.Once
 	documents := store.NewDocuments(store.ClusterOf(client))

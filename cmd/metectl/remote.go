@@ -180,7 +180,7 @@ func readStatus(ctx context.Context, client *clientv3.Client) (statusReport, err
 		v := replicaView{Incarnation: strings.TrimPrefix(string(kv.Key), store.ReplicasPrefix)}
 		var p store.Presence
 		if json.Unmarshal(kv.Value, &p) == nil { // a replica that says nothing we know is live all the same
-			v.Address, v.Version, v.FeatureLevel, v.Clock = p.Address, p.Version, p.Feature, p.Clock.UTC()
+			v.Address, v.Version, v.FeatureLevel, v.Zones, v.Clock = p.Address, p.Version, p.Feature, p.Zones, p.Clock.UTC()
 		}
 		v.Needs = needsNewer(v, r.Store.minimum)
 		r.Replicas = append(r.Replicas, v)

@@ -45,8 +45,9 @@ type replicaView struct {
 	Address      string    `json:"address"`
 	Version      string    `json:"version"`
 	FeatureLevel int       `json:"feature_level"`
-	Needs        string    `json:"needs,omitempty"` // why it should be upgraded
-	Clock        time.Time `json:"clock"`           // the replica's own, when it last wrote
+	Zones        string    `json:"time_zones,omitempty"` // version of the data
+	Needs        string    `json:"needs,omitempty"`      // why it should be upgraded
+	Clock        time.Time `json:"clock"`                // the replica's own, when it last wrote
 }
 
 type rejectedView struct {
@@ -151,6 +152,11 @@ func (c *cli) printStatus(r statusReport) error {
 			return err
 		}
 	}
+	if versions := r.zones(); len(versions) > 1 {
+		if _, err := fmt.Fprintf(c.stdout, "\nreplicas reckon with different data of time zones, %s: windows may begin at different moments; bring them to one version\n", strings.Join(versions, " and ")); err != nil {
+			return err
+		}
+	}
 	if err := printBindings(c.stdout, r.Begin); err != nil {
 		return err
 	}
@@ -195,4 +201,15 @@ func orDash(s string) string {
 		return "-"
 	}
 	return s
+}
+
+// zones returns the versions of the data of time zones that live replicas have.
+func (r *statusReport) zones() []string {
+	return store.ZoneVersions(func(yield func(store.Presence) bool) {
+		for _, v := range r.Replicas {
+			if !yield(store.Presence{Zones: v.Zones}) {
+				return
+			}
+		}
+	})
 }

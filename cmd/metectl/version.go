@@ -18,6 +18,7 @@ type versionInfo struct {
 	Go         string `json:"go"`
 	Platform   string `json:"platform"`
 	APIVersion string `json:"api_version"`
+	Zones      string `json:"time_zones"` // version of the data
 }
 
 func (c *cli) versionCommand() *cobra.Command {
@@ -38,11 +39,11 @@ func (c *cli) versionCommand() *cobra.Command {
 
 // String is the version as a person reads it.
 func (v versionInfo) String() string {
-	return fmt.Sprintf("metectl %s (%s, %s, documents %s)", v.Version, v.Go, v.Platform, v.APIVersion)
+	return fmt.Sprintf("metectl %s (%s, %s, documents %s, time zones %s)", v.Version, v.Go, v.Platform, v.APIVersion, v.Zones)
 }
 
 func readVersion() versionInfo {
-	v := versionInfo{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, APIVersion: plan.APIVersion}
+	v := versionInfo{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, APIVersion: plan.APIVersion, Zones: plan.ZonesVersion()}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
