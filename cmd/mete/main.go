@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	// Zones are inside the binary: an image without zoneinfo changes nothing
-	// (case C064).
 
 	"github.com/spf13/cobra"
 )

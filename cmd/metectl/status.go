@@ -142,20 +142,8 @@ func (c *cli) printStatus(r statusReport) error {
 			return err
 		}
 	}
-	if len(r.Replicas) > 0 {
-		t := newTable("REPLICA", "ADDRESS", "VERSION", "LEVEL", "CLOCK", "")
-		for _, p := range r.Replicas {
-			t.add(p.Incarnation, orDash(p.Address), orDash(p.Version), strconv.Itoa(p.FeatureLevel), p.Clock.UTC().Format(time.RFC3339), p.Needs)
-		}
-		t.gap = true
-		if err := t.write(c.stdout, width); err != nil {
-			return err
-		}
-	}
-	if versions := r.zones(); len(versions) > 1 {
-		if _, err := fmt.Fprintf(c.stdout, "\nreplicas reckon with different data of time zones, %s: windows may begin at different moments; bring them to one version\n", strings.Join(versions, " and ")); err != nil {
-			return err
-		}
+	if err := c.printReplicas(&r, width); err != nil {
+		return err
 	}
 	if err := printBindings(c.stdout, r.Begin); err != nil {
 		return err
@@ -212,4 +200,24 @@ func (r *statusReport) zones() []string {
 			}
 		}
 	})
+}
+
+// printReplicas prints who is live.
+func (c *cli) printReplicas(r *statusReport, width int) error {
+	if len(r.Replicas) > 0 {
+		t := newTable("REPLICA", "ADDRESS", "VERSION", "LEVEL", "CLOCK", "")
+		for _, p := range r.Replicas {
+			t.add(p.Incarnation, orDash(p.Address), orDash(p.Version), strconv.Itoa(p.FeatureLevel), p.Clock.UTC().Format(time.RFC3339), p.Needs)
+		}
+		t.gap = true
+		if err := t.write(c.stdout, width); err != nil {
+			return err
+		}
+	}
+	if versions := r.zones(); len(versions) > 1 {
+		_, err := fmt.Fprintf(c.stdout, "\nreplicas reckon with different data of time zones, %s: windows may begin at different moments; bring them to one version\n",
+			strings.Join(versions, " and "))
+		return err
+	}
+	return nil
 }
