@@ -124,7 +124,9 @@ func (m *mete) prepare(ctx context.Context, _ process) error {
 		}
 		*one.to, *one.inUse = l, addressOf(l)
 	}
-	return nil
+	var err error
+	m.open.etcd, err = listenEtcd(ctx, m.cfg.config)
+	return err
 }
 
 func (m *mete) startTracing(ctx context.Context, p process) (err error) {
@@ -158,7 +160,7 @@ func (m *mete) startTLS(ctx context.Context, _ process) (err error) {
 
 func (m *mete) startEtcd(ctx context.Context, _ process) (err error) {
 	if len(m.cfg.EtcdEndpoints) == 0 {
-		s, err := startEtcd(ctx, m.cfg.config, m.log)
+		s, err := startEtcd(ctx, m.cfg.config, m.open.etcd, m.log)
 		if err != nil {
 			return err
 		}
@@ -406,10 +408,10 @@ func (m *mete) drain() {
 }
 
 // listeners are the open sockets. A part that serves one closes it.
-type listeners struct{ metrics, admin, peers, grpc net.Listener }
+type listeners struct{ metrics, admin, peers, grpc, etcd net.Listener }
 
 func (l listeners) close() {
-	for _, one := range []net.Listener{l.metrics, l.admin, l.peers, l.grpc} {
+	for _, one := range []net.Listener{l.metrics, l.admin, l.peers, l.grpc, l.etcd} {
 		if one != nil {
 			_ = one.Close()
 		}

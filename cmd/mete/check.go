@@ -154,13 +154,16 @@ func (s settings) checkListeners(c *complaints) {
 	}
 	s.checkListener(c, "metrics-listen", s.MetricsListen, false, "metrics and probes are always plain HTTP:")
 	if len(s.EtcdEndpoints) == 0 {
-		c.check(!isSocket(s.EtcdListen), "etcd-listen %s must be host:port: the embedded etcd listens on no unix socket", s.EtcdListen)
 		s.checkListener(c, "etcd-listen", s.EtcdListen, false, "the embedded etcd is open to whoever reaches it:")
 	}
-	taken := map[string]string{}
-	for name, addr := range map[string]string{
+	open := map[string]string{
 		"grpc-listen": s.GRPCListen, "admin-listen": s.AdminListen, "metrics-listen": s.MetricsListen, "peer-listen": s.PeerListen,
-	} {
+	}
+	if len(s.EtcdEndpoints) == 0 {
+		open["etcd-listen"] = s.EtcdListen
+	}
+	taken := map[string]string{}
+	for name, addr := range open {
 		if _, port, err := net.SplitHostPort(addr); err == nil && port != "0" && taken[addr] != "" {
 			c.add("%s and %s are both %s", min(name, taken[addr]), max(name, taken[addr]), addr)
 		}

@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,9 +18,31 @@ import (
 	"github.com/meteproject/mete/store/embedded"
 )
 
-// startEtcd starts the embedded etcd. It ends when ctx does, or by a fault.
-func startEtcd(ctx context.Context, c config, log zerolog.Logger) (*embedded.Server, error) {
-	return embedded.Start(ctx, embedded.Config{Dir: c.DataDir, ClientURL: c.EtcdListen, Log: log})
+// listenEtcd opens the unix socket of the embedded etcd, for this user alone, and its folder
+// where there is none. It returns nil where etcd listens by itself, or is elsewhere.
+func listenEtcd(ctx context.Context, c config) (net.Listener, error) {
+	path, ok := socketPath(c.EtcdListen)
+	if !ok || len(c.EtcdEndpoints) > 0 {
+		return nil, nil //nolint:nilnil // no listener is an answer
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("etcd-listen: make the folder of the socket: %w", err)
+	}
+	l, err := listenSocket(ctx, path, etcdSocketMode)
+	if err != nil {
+		return nil, fmt.Errorf("etcd-listen: %w", err)
+	}
+	return l, nil
+}
+
+// startEtcd starts the embedded etcd, on l if it is not nil. It ends when ctx does, or by a
+// fault.
+func startEtcd(ctx context.Context, c config, l net.Listener, log zerolog.Logger) (*embedded.Server, error) {
+	if l == nil {
+		log.Warn().Str("etcd-listen", c.EtcdListen).Msg("the embedded etcd has no password: whoever is on this machine, in any container of a pod too, can read and change everything in it, " +
+			"keys that seal reservations included; an etcd-listen such as unix:///path, in data-dir say, keeps all but this user out")
+	}
+	return embedded.Start(ctx, embedded.Config{Dir: c.DataDir, ClientURL: c.EtcdListen, Listener: l, Log: log})
 }
 
 // runEtcd waits for ctx, then closes the embedded etcd.

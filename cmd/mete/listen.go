@@ -30,7 +30,7 @@ const (
 // start rather than the first request.
 func listen(ctx context.Context, name, addr string) (l net.Listener, err error) {
 	if path, ok := socketPath(addr); ok {
-		l, err = listenSocket(ctx, path)
+		l, err = listenSocket(ctx, path, socketMode)
 	} else {
 		l, err = new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	}

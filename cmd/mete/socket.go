@@ -27,6 +27,9 @@ const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 // with the setgid bit, which Kubernetes sets where a pod has an fsGroup.
 const socketMode = 0o660
 
+// etcdSocketMode lets the owner alone connect: the embedded etcd has no password.
+const etcdSocketMode = 0o600
+
 // socketPath returns the path of a unix socket's address; false: addr is none.
 func socketPath(addr string) (string, bool) { return strings.CutPrefix(addr, unixScheme) }
 
@@ -78,8 +81,8 @@ func (s *socket) Close() error {
 }
 
 // listenSocket listens at path, in the place of a socket whose process is gone. Nobody
-// who may not connect later can do so at any moment.
-func listenSocket(ctx context.Context, path string) (net.Listener, error) {
+// who may not connect later, by the mode, can do so at any moment.
+func listenSocket(ctx context.Context, path string, mode os.FileMode) (net.Listener, error) {
 	unlock, err := lockFolder(ctx, filepath.Dir(path))
 	if err != nil {
 		return nil, err
@@ -88,27 +91,29 @@ func listenSocket(ctx context.Context, path string) (net.Listener, error) {
 	if err := clearSocket(ctx, path); err != nil {
 		return nil, err
 	}
-	l, err := (&net.ListenConfig{Control: closeToOthers}).Listen(ctx, "unix", path)
+	l, err := (&net.ListenConfig{Control: closeToOthers(mode)}).Listen(ctx, "unix", path)
 	if err != nil {
 		return nil, err
 	}
 	s := &socket{UnixListener: l.(*net.UnixListener), path: path} // what a unix address gives
 	s.SetUnlinkOnClose(false)
 	if s.made, err = os.Lstat(path); err == nil {
-		err = os.Chmod(path, socketMode) // the umask has taken from it
+		err = os.Chmod(path, mode) // the umask has taken from it
 	}
 	if err != nil {
 		_ = os.Remove(path)
 		_ = s.UnixListener.Close()
-		return nil, fmt.Errorf("open the socket to its group: %w", err)
+		return nil, fmt.Errorf("set the mode of the socket: %w", err)
 	}
 	return s, nil
 }
 
 // closeToOthers sets the mode that the file will be made with. Systems that cannot do this
 // set it a moment later.
-func closeToOthers(_, _ string, c syscall.RawConn) error {
-	return c.Control(func(fd uintptr) { _ = unix.Fchmod(int(fd), socketMode) }) //nolint:gosec // a file descriptor fits into an int
+func closeToOthers(mode os.FileMode) func(_, _ string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		return c.Control(func(fd uintptr) { _ = unix.Fchmod(int(fd), uint32(mode.Perm())) }) //nolint:gosec // a file descriptor fits into an int
+	}
 }
 
 // clearSocket removes a socket at path on which nobody listens. That there is nothing is

@@ -294,7 +294,7 @@ func TestListen_P33_NeverOpenToOthers(t *testing.T) {
 	umask := syscall.Umask(0)
 	defer syscall.Umask(umask)
 	path := filepath.Join(socketDir(t), "mete.sock")
-	l, err := (&net.ListenConfig{Control: closeToOthers}).Listen(t.Context(), "unix", path)
+	l, err := (&net.ListenConfig{Control: closeToOthers(socketMode)}).Listen(t.Context(), "unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,9 @@ func TestCheck_P33_UnixSockets(t *testing.T) {
 		{[]string{"--grpc-listen=unix://run/s"}, "must be unix:// and an absolute path"},
 		{[]string{"--grpc-listen=unix:///run//s/"}, "grpc-listen unix:///run//s/ is to be written as unix:///run/s"},
 		{[]string{"--grpc-listen=unix:///run/a%20b"}, "none of %, ? and #"},
-		{[]string{"--etcd-listen=unix:///run/s"}, "the embedded etcd listens on no unix socket"},
+		{[]string{"--etcd-listen=unix:///run/s"}, ""},
+		{[]string{"--etcd-listen=unix:run/s"}, `etcd-listen "unix:run/s" must be unix:// and an absolute path`},
+		{[]string{"--etcd-listen=unix:///run/s", "--grpc-listen=unix:///run/s"}, "etcd-listen and grpc-listen are both unix:///run/s"},
 		{[]string{"--peer-listen=unix:///run/s"}, "peer-listen unix:///run/s must be host:port"},
 		{[]string{"--peer-listen=0.0.0.0:9004"}, "peer-listen 0.0.0.0:9004 is beyond loopback without TLS"},
 		{[]string{"--peer-listen=127.0.0.1:9001"}, "grpc-listen and peer-listen are both 127.0.0.1:9001"},

@@ -1,8 +1,8 @@
 // Package embedded runs an etcd inside the process: the store of an installation
 // with one machine. Only commands and tests import it.
 //
-// It listens on one loopback address, so that plain etcdctl works, and opens no
-// port for peers.
+// It listens on one loopback address or unix socket, so that plain etcdctl works, and
+// opens no port for peers.
 package embedded
 
 import (
@@ -22,9 +22,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/meteproject/mete/store"
 	"github.com/meteproject/mete/store/internal/zaplog"
@@ -39,7 +41,22 @@ type Config struct {
 	// ClientURL is the host:port that etcdctl reaches it at; port 0 takes a
 	// free one.
 	ClientURL string
-	Log       zerolog.Logger
+	// Listener is where etcdctl reaches it in place of ClientURL, if it is not nil: the
+	// etcd of a unix socket, whose caller says who may connect. It is closed by Close, and
+	// if Start fails. gRPC alone is served there.
+	Listener net.Listener
+	Log      zerolog.Logger
+}
+
+// address returns where etcd is reached, as a client is told.
+func (c Config) address() string {
+	switch {
+	case c.Listener == nil:
+		return c.ClientURL
+	case c.Listener.Addr().Network() == "unix":
+		return "unix://" + c.Listener.Addr().String()
+	}
+	return c.Listener.Addr().String()
 }
 
 // A Server is a running etcd.
@@ -48,33 +65,40 @@ type Server struct {
 	client *clientv3.Client
 	log    *zaplog.Core
 	lock   *os.File
-	grpc   atomic.Pointer[grpc.Server] // of clients in other processes; etcd sets it
+	grpc   atomic.Pointer[grpc.Server] // of clients in other processes; etcd sets it on ClientURL
+	at     string                      // where it is reached, if it listens
+
+	listener net.Listener  // nil: etcd listens on ClientURL
+	served   chan struct{} // closed when nobody serves listener any more; nil: nobody ever did
 
 	close sync.Once
 }
 
 // Start starts an etcd and returns when it is ready, with the epoch set.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make data directory: %w", err)
-	}
 	lock, err := lockDir(cfg.Dir)
 	if err != nil {
+		if cfg.Listener != nil {
+			_ = cfg.Listener.Close()
+		}
 		return nil, err
 	}
 	// A new store has nothing on disk yet when etcd first looks for the version
 	// of its storage. It looks again.
-	s := &Server{log: zaplog.New(cfg.Log, zapcore.ErrorLevel, "failed to update storage version"), lock: lock}
+	s := &Server{log: zaplog.New(cfg.Log, zapcore.ErrorLevel, "failed to update storage version"), lock: lock, listener: cfg.Listener}
 	if err := s.start(ctx, cfg); err != nil {
 		s.Close()
-		return nil, fmt.Errorf("start etcd on %s in %s: %w", cfg.ClientURL, cfg.Dir, err)
+		return nil, fmt.Errorf("start etcd on %s in %s: %w", cfg.address(), cfg.Dir, err)
 	}
 	return s, nil
 }
 
-// lockDir makes sure that no other process runs on dir. etcd itself would wait
-// for the other one without a word.
+// lockDir makes dir, and makes sure that no other process runs on it. etcd itself would
+// wait for the other one without a word.
 func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make data directory: %w", err)
+	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)
@@ -109,8 +133,29 @@ func (s *Server) start(ctx context.Context, cfg Config) error {
 	if err := s.clearNoSpace(ctx); err != nil {
 		return err
 	}
-	_, err = store.EnsureEpoch(ctx, s.client)
-	return err
+	if _, err = store.EnsureEpoch(ctx, s.client); err != nil {
+		return err
+	}
+	s.serve(ec, cfg.address())
+	return nil
+}
+
+// serve answers clients of other processes. On ClientURL etcd does so by itself.
+func (s *Server) serve(ec *embed.Config, at string) {
+	if s.listener == nil {
+		s.at = s.etcd.Clients[0].Addr().String()
+		return
+	}
+	s.at = at
+	g := v3rpc.Server(s.etcd.Server, nil, nil, // as etcd itself does it
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: ec.GRPCKeepAliveMinTime}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: ec.GRPCKeepAliveInterval, Timeout: ec.GRPCKeepAliveTimeout}))
+	s.grpc.Store(g)
+	s.served = make(chan struct{})
+	go func() {
+		defer close(s.served)
+		_ = g.Serve(s.listener) // it ends with Close alone
+	}()
 }
 
 // quotaBytes is the size of the database at which etcd stops taking writes. Its
@@ -119,11 +164,10 @@ func (s *Server) start(ctx context.Context, cfg Config) error {
 const quotaBytes = 8 << 30
 
 func (s *Server) config(cfg Config) (*embed.Config, error) {
-	host, port, err := net.SplitHostPort(cfg.ClientURL)
+	listen, advertise, err := clientURLs(cfg)
 	if err != nil {
 		return nil, err
 	}
-	client := url.URL{Scheme: "http", Host: net.JoinHostPort(host, port)}
 	// Nobody listens here; etcd wants a name for itself all the same.
 	peer := url.URL{Scheme: "http", Host: "127.0.0.1:2380"}
 
@@ -131,7 +175,7 @@ func (s *Server) config(cfg Config) (*embed.Config, error) {
 	c.Name, c.Dir = "mete", filepath.Join(cfg.Dir, "etcd")
 	c.ListenPeerUrls, c.AdvertisePeerUrls = nil, []url.URL{peer}
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
-	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	c.ListenClientUrls, c.AdvertiseClientUrls = listen, advertise
 	// A JSON gateway on loopback can be reached by any web page (DNS rebinding).
 	c.EnableGRPCGateway = false
 	// One member elects itself; 0.1 to 1.1 s of waiting with the defaults.
@@ -145,6 +189,19 @@ func (s *Server) config(cfg Config) (*embed.Config, error) {
 	c.ServiceRegister = s.grpc.Store
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(s.log.Logger())
 	return c, nil
+}
+
+// clientURLs returns what etcd itself listens on, and what it says of itself.
+func clientURLs(cfg Config) (listen, advertise []url.URL, err error) {
+	if cfg.Listener != nil {
+		return nil, []url.URL{{Scheme: "unix", Path: cfg.Listener.Addr().String()}}, nil
+	}
+	host, port, err := net.SplitHostPort(cfg.ClientURL)
+	if err != nil {
+		return nil, nil, err
+	}
+	client := []url.URL{{Scheme: "http", Host: net.JoinHostPort(host, port)}}
+	return client, client, nil
 }
 
 // clearNoSpace ends an alarm of an earlier run: etcd never does so by itself,
@@ -171,9 +228,9 @@ func (s *Server) clearNoSpace(ctx context.Context) error {
 // Client returns the in-process client. It is closed by Close.
 func (s *Server) Client() *clientv3.Client { return s.client }
 
-// Endpoint returns the host:port that clients of other processes reach the server
-// at.
-func (s *Server) Endpoint() string { return s.etcd.Clients[0].Addr().String() }
+// Endpoint returns the host:port, or unix:///path, that clients of other processes reach
+// the server at.
+func (s *Server) Endpoint() string { return s.at }
 
 // Err tells when the server ends by a fault of its own.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
@@ -187,11 +244,23 @@ func (s *Server) Close() {
 		if s.client != nil {
 			_ = s.client.Close()
 		}
+		s.refuse()
 		if s.etcd != nil {
 			s.stop()
 		}
 		_ = s.lock.Close()
 	})
+}
+
+// refuse closes the listener, and the connections that came by it.
+func (s *Server) refuse() {
+	if s.served != nil {
+		s.grpc.Load().Stop()
+		<-s.served
+	}
+	if s.listener != nil {
+		_ = s.listener.Close()
+	}
 }
 
 // patience is how long requests of other processes may take to end by themselves.
