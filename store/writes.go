@@ -126,7 +126,8 @@ func checkWrites(ctx context.Context, kv Doer, keys ...string) error {
 func writtenKeys() []string {
 	keys := []string{MinimumKey}
 	for _, prefix := range []string{
-		AccountsPrefix, usedPrefix, ReplicasPrefix, LiablePrefix, RecallsPrefix, JobsPrefix, SealsPrefix, EffectivePrefix, StatusPrefix,
+		AccountsPrefix, usedPrefix, ReplicasPrefix, LiablePrefix, RecallsPrefix, JobsPrefix, LaterPrefix, TariffsPrefix, SealsPrefix,
+		EffectivePrefix, StatusPrefix,
 	} {
 		keys = append(keys, prefix+"check")
 	}

@@ -190,7 +190,7 @@ func TestWrites_C158_APermissionIsTakenAway(t *testing.T) {
 	if _, err := root.RoleRevokePermission(t.Context(), "mete", store.Prefix, clientv3.GetPrefixRangeEnd(store.Prefix)); err != nil {
 		t.Fatal(err)
 	}
-	for _, all := range []string{"epoch", "effective/", "status/", "state/j", "state/l", "state/m", "state/r", "state/s", "state/u"} {
+	for _, all := range []string{"epoch", "effective/", "status/", "state/j", "state/l", "state/m", "state/r", "state/s", "state/t", "state/u"} {
 		grant(t, root, store.Prefix+all) // but state/accounts/
 	}
 	says(t, writes, store.AccountsPrefix)

@@ -23,6 +23,7 @@ import (
 	"github.com/meteproject/mete/quota"
 	"github.com/meteproject/mete/store"
 	"github.com/meteproject/mete/store/embedded"
+	"github.com/meteproject/mete/store/storetest"
 )
 
 func TestMain(m *testing.M) {
@@ -63,6 +64,8 @@ func TestScripts_P22_P53_P71_S27(t *testing.T) {
 			"count":   countCommand,
 			"voided":  voidedCommand,
 			"auth":    authCommand,
+			"roles":   rolesCommand,
+			"seals":   sealsCommand,
 			"full":    fullCommand,
 			"silent":  silentCommand,
 			"swap":    swapCommand,
@@ -199,6 +202,36 @@ func authCommand(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(err)
 	_, err = client.AuthEnable(ctx)
 	ts.Check(err)
+}
+
+// rolesCommand turns on permissions, with the roles of docs/etcd-access.md and a user of each.
+func rolesCommand(ts *testscript.TestScript, _ bool, _ []string) {
+	_, err := serverOf(ts).Client().Put(context.Background(), store.SealsPrefix+"00000001", "secret")
+	ts.Check(err)
+	c := dialedAs(ts, "")
+	defer func() { ts.Check(c.Close()) }()
+	ts.Check(storetest.Roles(context.Background(), c, filepath.Join("..", "..", "docs", "etcd-access.md")))
+}
+
+// sealsCommand checks that a user may not read the seals, alone or with all the rest.
+func sealsCommand(ts *testscript.TestScript, _ bool, args []string) {
+	c := dialedAs(ts, args[0])
+	defer func() { ts.Check(c.Close()) }()
+	for _, prefix := range []string{store.SealsPrefix, store.Prefix} {
+		if _, err := c.Get(context.Background(), prefix, clientv3.WithPrefix()); !store.Denied(err) {
+			ts.Fatalf("%s reads %s: %v", args[0], prefix, err)
+		}
+	}
+}
+
+func dialedAs(ts *testscript.TestScript, user string) *clientv3.Client {
+	cfg := store.Config{Endpoints: []string{serverOf(ts).Endpoint()}, Log: zerolog.Nop()}
+	if user != "" {
+		cfg.User, cfg.Password = user, storetest.Password
+	}
+	c, err := store.Connect(cfg)
+	ts.Check(err)
+	return c
 }
 
 // waitStatuses waits until replicas reject n documents.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -70,3 +73,33 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("disk is full") }
+
+// The etcd of a mete on a unix socket is found by its data folder.
+func TestDataDirLeadsToAUnixSocket(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "mete") //nolint:usetesting // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(dir, "etcd.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := embedded.Start(t.Context(), embedded.Config{Dir: dir, Listener: l, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	if err := os.WriteFile(filepath.Join(dir, "addresses.json"), []byte(`{"etcd": "`+s.Endpoint()+`"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Client().Put(t.Context(), store.DocumentKey(plan.KindPlan, "free"), "theirs"); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs strings.Builder
+	code := run(t.Context(), []string{"get", "plan", "free", "--raw", "--data-dir", dir}, strings.NewReader(""), &out, &errs, func(string) string { return "" })
+	if code != 0 || !strings.Contains(out.String(), "theirs") {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, out.String(), errs.String())
+	}
+}

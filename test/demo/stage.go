@@ -62,7 +62,8 @@ func (s *stage) up(ctx context.Context) error {
 	if s.dir, err = os.MkdirTemp("", "mete-demo-"); err != nil {
 		return err
 	}
-	if s.mete, err = rig.StartMete(ctx, filepath.Join(s.bin, "mete"), s.dir); err != nil {
+	if s.mete, err = rig.StartMete(ctx, filepath.Join(s.bin, "mete"), s.dir,
+		"--etcd-listen", "unix://"+filepath.Join(s.dir, "etcd.sock")); err != nil {
 		return err
 	}
 	if s.upstream, err = rig.StartUpstream(ctx); err != nil {
