@@ -14,7 +14,7 @@ import (
 	"github.com/meteproject/mete/plan"
 )
 
-// Every file of testdata/configs behaves as the expectation beside it says, over the wire. Files with a number up to 23 are such as
+// Every file of testdata/configs behaves as the expectation beside it says, over the wire. Files with a number up to 24 are such as
 // people run today; what these do not reach is in those from 50 up.
 func TestConfigs_P1_to_P14_C001_to_C128(t *testing.T) {
 	t.Parallel()
