@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"time"
 
@@ -16,8 +17,9 @@ import (
 // shownShortfalls is how many of them are listed one by one.
 const shownShortfalls = 5
 
-// A shortfall is a quota that an apply lowers below what is used of it already, so
-// that its tenant is refused until the window ends.
+// A shortfall is a quota that an apply lowers below what is used of it already, or that it
+// brings back with more used in its window than it has, so that its tenant is refused until
+// the window ends.
 type shortfall struct {
 	tenant, limit  string
 	used, was, now int64
@@ -37,7 +39,10 @@ func shortfalls(ctx context.Context, client *clientv3.Client, now time.Time, ste
 	for _, e := range entries {
 		s := shortfall{tenant: e.Key.Tenant, limit: e.Key.Limit, used: e.Account.Used()}
 		for _, app := range appsOf(after, e.Key.Tenant) {
-			was, _ := amountOf(before, now, app, e)
+			was, bound := amountOf(before, now, app, e)
+			if !bound {
+				was = math.MaxInt64
+			}
 			is, ok := amountOf(after, now, app, e)
 			if ok && is < was && is < s.used {
 				s.was, s.now = was, is
@@ -59,7 +64,7 @@ func (s step) mayLower() bool {
 	case plan.KindPlan:
 		return len(old.Plan.Overrides)+len(s.doc.Plan.Overrides) > 0 || slices.ContainsFunc(s.doc.Plan.Limits, func(l plan.Limit) bool {
 			i := slices.IndexFunc(old.Plan.Limits, func(o plan.Limit) bool { return o.Name == l.Name })
-			return i >= 0 && ceiling(&l) < ceiling(&old.Plan.Limits[i])
+			return i < 0 || ceiling(&l) < ceiling(&old.Plan.Limits[i]) || !reflect.DeepEqual(l.Reset, old.Plan.Limits[i].Reset)
 		})
 	case plan.KindTenant:
 		return true
