@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -119,6 +120,9 @@ func (s *Server) start(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	if err := checkFiles(ec.Dir); err != nil {
+		return err
+	}
 	if s.etcd, err = embed.StartEtcd(ec); err != nil {
 		return err
 	}
@@ -138,6 +142,37 @@ func (s *Server) start(ctx context.Context, cfg Config) error {
 	}
 	s.serve(ec, cfg.address())
 	return nil
+}
+
+// remedy is what helps where files of etcd are lost or spoilt.
+const remedy = "put the whole folder back from a backup, or move it away to begin with an empty store"
+
+// checkFiles tells of a folder that etcd would wait on for ever, which has its database
+// without the log that belongs to it, and of a database that is none.
+func checkFiles(dir string) error {
+	db, log := filepath.Join(dir, "member", "snap", "db"), filepath.Join(dir, "member", "wal")
+	if _, err := os.Stat(db); errors.Is(err, os.ErrNotExist) {
+		return nil // a new store, or a log alone, of which etcd tells
+	}
+	if _, err := os.Stat(log); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("its log %s is gone while its database is there: %s", log, remedy)
+	}
+	return checkDatabase(db)
+}
+
+// checkDatabase tells of a database that etcd would panic at as it opens it. What lies
+// deeper in it is not looked at.
+func checkDatabase(path string) (err error) {
+	defer func() {
+		if what := recover(); what != nil {
+			err = fmt.Errorf("its database %s cannot be read: %v: %s", path, what, remedy)
+		}
+	}()
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return fmt.Errorf("its database %s cannot be read: %w: %s", path, err, remedy)
+	}
+	return db.Close()
 }
 
 // serve answers clients of other processes. On ClientURL etcd does so by itself.
