@@ -42,6 +42,9 @@ type Config struct {
 	Room func(PageName) *Page
 	// Before are the pages that earlier processes have left where Room finds room.
 	Before []*Page
+	// Keep keeps the token of a reservation beyond the end of this process, so that what
+	// that leaves unsettled can be told. It does no I/O and does not keep token. May be nil.
+	Keep func(token []byte)
 }
 
 // A Decider decides requests. It is safe for concurrent use.
@@ -60,6 +63,7 @@ type Decider struct {
 	told     func(*Use)
 	looked   func(path string)
 	later    laterRules
+	keep     func(token []byte) // may be nil
 
 	seals        atomic.Pointer[seals]
 	numbers      numbers
@@ -87,7 +91,7 @@ func New(cfg Config) *Decider {
 		keeper: cfg.Keeper, now: cfg.Now, waited: cfg.Waited,
 		active: newActive(cfg.Keeper, cfg.MaxTenants), counters: newActive(cfg.Keeper, cfg.MaxCounters),
 		shared: newSharing(cfg.MaxTenants + cfg.MaxCounters), stats: newStats(cfg.MaxRuleSeries),
-		process: cfg.Process, looked: cfg.Looked, told: cfg.Used,
+		process: cfg.Process, looked: cfg.Looked, told: cfg.Used, keep: cfg.Keep,
 	}
 	d.numbers.process, d.numbers.room, d.heirs.room = cfg.Process, cfg.Room, cfg.Room
 	d.heirs.restoreAll(cfg.Before)

@@ -73,6 +73,9 @@ func (d *Decider) Seal(dst []byte, now time.Time, dec *Decision, more []Decision
 		dst = dst[:head]
 	} else {
 		keys.sign.putSeal(dst[head:head+headSize], dst[head+headSize:])
+		if d.keep != nil {
+			d.keep(dst[head:])
+		}
 	}
 	r.Reset()
 	d.reservations.Put(r)

@@ -124,7 +124,7 @@ func (d *desk) Settle(_ time.Time, r *authz.Reservation, m *authz.Measured) auth
 	d.ledger.settled[n] = append(d.ledger.settled[n], settled{d.process, m.Used[0], authz.Measured{Free: m.Free, Long: m.Long, Replayed: m.Replayed}})
 	d.ledger.mu.Unlock()
 	switch used, reserved := m.Used[0], r.Charges[0].Units; {
-	case m.Free:
+	case m.Free && used == 0:
 		return authz.SettledFree
 	case used > reserved:
 		return authz.SettledMore

@@ -50,9 +50,10 @@ type mete struct {
 	etcd     *store.Cluster
 	looked   chan string // paths of rules for tellLooked
 
-	journal  *journal.Journal // nil: none
-	pages    *journal.Pages   // nil: none
-	before   []*journal.Page  // that earlier processes have left
+	journal  *journal.Journal  // nil: none
+	pages    *journal.Pages    // nil: none
+	before   []*journal.Page   // that earlier processes have left
+	reserved *journal.Reserved // nil: none
 	orphans  []quota.Orphan
 	recovery *quota.Recovery
 	settled  []string // holders whose orphans are; owned by recover
@@ -223,7 +224,7 @@ func (m *mete) assemble(context.Context, process) error {
 	m.decider = authz.New(authz.Config{
 		Keeper: m.keeper, Now: time.Now, MaxTenants: m.cfg.MaxTenants, MaxCounters: m.cfg.MaxCounters, MaxRuleSeries: m.cfg.MaxRatelimitSeries,
 		Waited:  func(d time.Duration) { m.metrics.lease.Observe(d.Seconds()) },
-		Process: m.process, Used: m.tellsUse(), Room: m.roomForPages(), Before: pagesOf(m.before),
+		Process: m.process, Used: m.tellsUse(), Room: m.roomForPages(), Before: pagesOf(m.before), Keep: m.keeps(),
 		Looked: m.noteLooked,
 	})
 	m.decider.SetShadowMode(m.cfg.ShadowMode)
@@ -305,7 +306,7 @@ func (m *mete) run(ctx context.Context, _ process) error {
 	m.parts.start(ctx, "settlements for peers", m.router.Run)
 	m.parts.start(ctx, "admin listener", func(ctx context.Context) error {
 		secure := m.secure.listenerConfig(m.secure.adminCheck(), "h2", "http/1.1")
-		return serveHTTP(ctx, m.open.admin, m.guarded(adminMux(plan.Schema(), m.status, quotas)), secure, m.log)
+		return serveHTTP(ctx, m.open.admin, m.guarded(adminMux(plan.Schema(), m.status, quotas, m.serveLeft)), secure, m.log)
 	})
 	if m.open.peers != nil {
 		m.parts.start(ctx, "peer listener", func(ctx context.Context) error { return servePeers(ctx, m.open.peers, m.envoy) })

@@ -75,13 +75,13 @@ type killable struct {
 }
 
 // startKillable starts a process in a directory, where an earlier one may have run.
-func startKillable(t *testing.T, dir string, args ...string) *killable {
+func startKillable(t *testing.T, dir string) *killable {
 	t.Helper()
 	if err := removeAddresses(dir); err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
 	k := &killable{edge: &edge{}, log: &buffer{}}
-	k.cmd = exec.CommandContext(t.Context(), os.Args[0], append(append([]string{"serve"}, anyPort(dir, "--etcd-listen=127.0.0.1:0", "--drain-delay=0")...), args...)...)
+	k.cmd = exec.CommandContext(t.Context(), os.Args[0], append([]string{"serve"}, anyPort(dir, "--etcd-listen=127.0.0.1:0", "--drain-delay=0")...)...)
 	k.cmd.Env = append(os.Environ(), asMete+"=1")
 	k.cmd.Stderr = k.log
 	if err := k.cmd.Start(); err != nil {

@@ -24,6 +24,13 @@ func (m *mete) openPages(ctx context.Context) (err error) {
 	for _, problem := range problems {
 		m.log.Error().Err(problem).Msg("a file of the journal cannot be read")
 	}
+	var full error
+	if m.reserved, full, err = m.journal.OpenReserved(); err != nil {
+		return fmt.Errorf("open the journal: %w", err)
+	}
+	if full != nil {
+		m.log.Warn().Err(full).Msg("the journal has no room for reservations: if this process is killed, those that it leaves unsettled are counted, and cannot be listed")
+	}
 	m.parts.atStop(ctx, "settled reservations", func() error {
 		if m.decider != nil { // the start has come so far
 			m.decider.End()
@@ -59,7 +66,7 @@ func (m *mete) missKilled(ctx context.Context) error {
 	}
 	if n := m.decider.Miss(false); n > 0 {
 		m.log.Warn().Int64("reservations", n).
-			Msg("reservations of a killed process are missing: no word of their requests has come, and what was reserved counts as used")
+			Msg("reservations of a killed process are missing: no word of their requests has come, and what was reserved counts as used; metectl reservations lists and forgives them")
 	}
 	if pause(ctx, missAllAfter-missAfter) {
 		m.decider.Miss(true)
@@ -80,6 +87,14 @@ func (m *mete) roomForPages() func(authz.PageName) *authz.Page {
 		}
 		return pageOf(p)
 	}
+}
+
+// keeps returns what keeps tokens beyond the end of this process; nil: there is no journal.
+func (m *mete) keeps() func(token []byte) {
+	if m.reserved == nil {
+		return nil
+	}
+	return m.reserved.Keep
 }
 
 func pageOf(p *journal.Page) *authz.Page {

@@ -83,7 +83,7 @@ unreachable or timed out; 8 partly done; 130 interrupted.`,
 	})
 	root.AddCommand(
 		c.applyCommand(), c.getCommand(), c.deleteCommand(), c.validateCommand(), c.diffCommand(),
-		c.importCommand(), c.keyCommand(), c.statusCommand(), c.usageCommand(), c.counterCommand(), c.finalizeCommand(),
+		c.importCommand(), c.keyCommand(), c.statusCommand(), c.usageCommand(), c.counterCommand(), c.reservationsCommand(), c.finalizeCommand(),
 		c.schemaCommand(), c.completionCommand(), c.versionCommand(),
 	)
 	return root

@@ -64,3 +64,9 @@ const MaxPages = maxPages
 
 // WaitAhead waits for a file that is being made.
 func (p *Pages) WaitAhead() { p.ahead.Wait() }
+
+// OfAnotherBoot makes a file of reservations one that was there before the machine went down.
+func OfAnotherBoot(b []byte) []byte {
+	putHeader(b, reservedLayout(), "another")
+	return b
+}

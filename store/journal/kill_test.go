@@ -38,6 +38,8 @@ func TestMain(m *testing.M) {
 			openMany(j)
 		case "settle":
 			settleMany(j)
+		case "reserve":
+			reserveMany(j)
 		}
 		panic("a child ended by itself")
 	}
@@ -125,6 +127,21 @@ func settleMany(j *journal.Journal) {
 	for n := range journal.PageNumbers {
 		page.Taken.Add(1)
 		page.Settled[n/64] |= 1 << (n % 64)
+		if _, err := os.Stdout.Write([]byte{0, 0, 0, 0, 0}); err != nil {
+			panic(err)
+		}
+	}
+	select {}
+}
+
+// reserveMany keeps tokens and says so after each, until it is killed.
+func reserveMany(j *journal.Journal) {
+	r, _, err := j.OpenReserved()
+	if err != nil {
+		panic(err)
+	}
+	for n := range 50_000 { // they fit
+		r.Keep(fmt.Append(nil, "token", n))
 		if _, err := os.Stdout.Write([]byte{0, 0, 0, 0, 0}); err != nil {
 			panic(err)
 		}
