@@ -53,9 +53,9 @@ func appendData(dst []byte, t *taken) []byte {
 	dst = appendField(dst, "unit", k.unit)
 	dst = appendField(dst, "window", k.window)
 	dst = appendField(dst, "class", k.class)
-	dst = appendField(dst, "principal", k.principal)
-	dst = appendField(dst, "route", k.route)
-	dst = appendField(dst, "attribution", k.attribution)
+	dst = appendField(dst, "principal", escapeBytes(k.principal))
+	dst = appendField(dst, "route", escapeBytes(k.route))
+	dst = appendField(dst, "attribution", escapeBytes(k.attribution))
 	if k.merged {
 		dst = append(dst, `"merged":true,`...)
 	}
@@ -73,8 +73,8 @@ func appendField(dst []byte, name, value string) []byte {
 	return append(appendText(dst, value), ',')
 }
 
-// appendText appends s as JSON. Bytes that are not UTF-8 become %XX, and so do the percent
-// signs beside them: what callers choose stays two values where it was two.
+// appendText appends s as JSON. Bytes that are not UTF-8, which only texts that callers
+// choose have, are escaped by [escapeBytes].
 func appendText(dst []byte, s string) []byte {
 	if !utf8.ValidString(s) {
 		s = escapeBytes(s)
@@ -86,12 +86,18 @@ func appendText(dst []byte, s string) []byte {
 	return append(append(append(dst, '"'), s...), '"')
 }
 
+// escapeBytes returns s with bytes that are not UTF-8 as %80 to %FF, and with %25 for a
+// percent sign that would read as the begin of one of these, or of %25. So no two texts
+// become one.
 func escapeBytes(s string) string {
+	if utf8.ValidString(s) && !strings.Contains(s, "%") {
+		return s
+	}
 	const digits = "0123456789ABCDEF"
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if c := s[i]; c == '%' || r == utf8.RuneError && n == 1 {
+		if c := s[i]; ambiguous(s[i:]) || r == utf8.RuneError && n == 1 {
 			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
 		} else {
 			b.WriteString(s[i : i+n])
@@ -99,6 +105,16 @@ func escapeBytes(s string) string {
 		i += n
 	}
 	return b.String()
+}
+
+// ambiguous reports whether s begins as an escape of [escapeBytes] does.
+func ambiguous(s string) bool {
+	if len(s) < 3 || s[0] != '%' {
+		return false
+	}
+	high, low := s[1], s[2]
+	return high == '2' && low == '5' ||
+		(high == '8' || high == '9' || 'A' <= high && high <= 'F') && ('0' <= low && low <= '9' || 'A' <= low && low <= 'F')
 }
 
 func plain(s string) bool {
