@@ -33,6 +33,7 @@ func TestCount_P13_RefundsOfOthers(t *testing.T) {
 		m := &storetest.Memory{}
 		one, two := newDeskOn(t, m, "r1", doc, 0), newDeskOn(t, m, "r2", doc, 0)
 		one.count("a=1 x50")
+		one.stop()
 		if err := one.keeper.Settle(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -27,6 +27,7 @@ type desk struct {
 	catalog *plan.Catalog
 	rev     int64
 	onUse   func(*authz.Use) // may be nil
+	stop    func()           // ends the keeper, as at a stop of mete
 }
 
 // brakes slow a store down or stop it.
@@ -118,7 +119,8 @@ func newDeskOf(t *testing.T, m *storetest.Memory, holder, docs string, cfg authz
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = k.keeper.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	k.stop = func() { cancel(); <-done }
+	t.Cleanup(k.stop)
 	k.put(docs)
 	return k
 }
