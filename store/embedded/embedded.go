@@ -47,6 +47,8 @@ type Config struct {
 	// if Start fails. gRPC alone is served there.
 	Listener net.Listener
 	Log      zerolog.Logger
+
+	space func(dir string) (space, error) // nil: the file system's
 }
 
 // address returns where etcd is reached, as a client is told.
@@ -71,6 +73,8 @@ type Server struct {
 
 	listener net.Listener  // nil: etcd listens on ClientURL
 	served   chan struct{} // closed when nobody serves listener any more; nil: nobody ever did
+
+	unwatch func() // ends the watch of the disk; nil: there is none
 
 	close sync.Once
 }
@@ -141,7 +145,20 @@ func (s *Server) start(ctx context.Context, cfg Config) error {
 		return err
 	}
 	s.serve(ec, cfg.address())
+	s.watchDisk(context.WithoutCancel(ctx), ec.Dir, cfg)
 	return nil
+}
+
+// watchDisk begins to watch the disk, until Close.
+func (s *Server) watchDisk(ctx context.Context, dir string, cfg Config) {
+	d := &disk{server: s, dir: dir, log: cfg.Log, look: cfg.space}
+	if d.look == nil {
+		d.look = spaceOf
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { defer close(done); d.watch(ctx) }()
+	s.unwatch = func() { cancel(); <-done }
 }
 
 // remedy is what helps where files of etcd are lost or spoilt.
@@ -276,6 +293,9 @@ func (s *Server) Close() {
 	s.close.Do(func() {
 		// Every stop logs its closed connections as errors.
 		s.log.Raise(zapcore.FatalLevel)
+		if s.unwatch != nil {
+			s.unwatch()
+		}
 		if s.client != nil {
 			_ = s.client.Close()
 		}
