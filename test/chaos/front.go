@@ -26,6 +26,7 @@ type front struct {
 	envoy    *envoy.Process
 	upstream *rig.Upstream
 	client   *http.Client
+	before   int64 // reservations that were open before it: of requests that no Envoy has sent
 }
 
 // A frontConfig says what an Envoy's configuration has other than the example.

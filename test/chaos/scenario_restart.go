@@ -72,6 +72,9 @@ func (w *world) newFront(ctx context.Context) (*front, error) {
 	if err := f.healthy(ctx, int64(len(w.replicas))); err != nil {
 		return nil, errors.Join(err, f.stop())
 	}
+	if f.before, err = w.sum(ctx, "mete_reservations_unsettled"); err != nil {
+		return nil, errors.Join(err, f.stop())
+	}
 	return f, nil
 }
 
@@ -110,7 +113,7 @@ func (w *world) judgeOrderly(ctx context.Context, f *front, bills []*bill, what 
 	if err != nil {
 		return what, err
 	}
-	told, err := w.told(ctx, 0)
+	told, err := w.told(ctx, f.before)
 	if err != nil {
 		return what, err
 	}
@@ -176,7 +179,7 @@ func (w *world) judgeLone(ctx context.Context, f *front, bills []*bill, what str
 	if err != nil {
 		return what, err
 	}
-	told, err := w.told(ctx, 0)
+	told, err := w.told(ctx, f.before)
 	if err != nil {
 		return what, err
 	}
@@ -226,7 +229,7 @@ func (r *run) restartKilled(ctx context.Context) (figures string, err error) {
 // judgeKilledPair checks that accounts are off by nothing but requests that count as they were
 // reserved. How many those are of dead processes, only accounts tell.
 func (w *world) judgeKilledPair(ctx context.Context, f *front, bills []*bill, kills int) (figures string, err error) {
-	told, err := w.told(ctx, 0)
+	told, err := w.told(ctx, f.before)
 	if err != nil {
 		return "", err
 	}
