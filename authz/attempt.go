@@ -24,7 +24,7 @@ type attempt struct {
 	refused bool
 }
 
-// run charges the request or finds out why not. It tells whether dec holds the
+// run charges the request or finds out why not. It reports whether dec holds the
 // answer; if not, the path was out of date or there is a lease to be waited for.
 func (a *attempt) run(dec *Decision) (done bool) {
 	if !a.path.lock(a.at) {
@@ -126,13 +126,13 @@ func (a *attempt) examineQuota(s *step, l *plan.EffectiveLimit, slot *slot, unit
 	}
 }
 
-// withinCap tells whether a limit's cap lets a request on while etcd is away. A choice
+// withinCap reports whether a limit's cap lets a request on while etcd is away. A choice
 // that the route makes has no cap.
 func (a *attempt) withinCap(purse *quota.Purse, units int64) bool {
 	return a.cost.choice != plan.ChoiceUnset || purse.LetsOn(a.at, units)
 }
 
-// anyLeft tells whether a quota has anything left, without opening a purse: a
+// anyLeft reports whether a quota has anything left, without opening a purse: a
 // check takes no lease (case C046).
 func (s *slot) anyLeft(m moment) bool {
 	if purse := s.at(m.minute); purse != nil {
@@ -302,7 +302,7 @@ func (a *attempt) settleOutcome(dec *Decision, admitted bool) {
 	}
 }
 
-// longer tells whether a's wait is longer than b's; one that never ends is longest.
+// longer reports whether a's wait is longer than b's; one that never ends is longest.
 func longer(a, b *LimitState) bool {
 	if a.Wait() < 0 || b.Wait() < 0 {
 		return a.Wait() < 0 && b.Wait() >= 0

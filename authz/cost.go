@@ -94,7 +94,7 @@ func (p *cost) treatAs(class *plan.Class) {
 	p.meter, p.check = p.meter && class.Meter, p.check && class.Check
 }
 
-// free tells whether nothing is spent, nor looked at, whatever limits there are.
+// free reports whether nothing is spent, nor looked at, whatever limits there are.
 func (p *cost) free() bool {
 	switch {
 	case !p.meter && !p.check:
@@ -108,7 +108,7 @@ func (p *cost) free() bool {
 	return p.rule == nil || !slices.ContainsFunc(p.rule.Units, func(u plan.Reserve) bool { return p.charges(u.Unit) })
 }
 
-// charges tells whether the request is charged a unit at all.
+// charges reports whether the request is charged a unit at all.
 func (p *cost) charges(unit string) bool { return p.only == nil || slices.Contains(p.only, unit) }
 
 // route returns the name of the rule; "": it has none, or there is no rule.
@@ -188,7 +188,7 @@ func times(weight, hits int64) int64 {
 	return plan.MaxAmount
 }
 
-// spends tells whether a class spends a limit that names these classes.
+// spends reports whether a class spends a limit that names these classes.
 func spends(classes []string, class string) bool {
 	if classes == nil {
 		return true

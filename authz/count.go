@@ -73,7 +73,7 @@ func (c *Count) Reset() {
 	*c = Count{Items: c.Items[:0], charges: c.charges[:0], scratch: c.scratch.reset(), Worst: -1}
 }
 
-// Refused tells whether the answer is OVER_LIMIT.
+// Refused reports whether the answer is OVER_LIMIT.
 func (c *Count) Refused() bool {
 	return c.Outcome == RateLimited || c.Outcome == QuotaExceeded || c.Outcome == RequestTooLarge
 }

@@ -124,7 +124,7 @@ type counting struct {
 	lenient   bool // some quota rule has room, so that those without refuse and deny nothing
 }
 
-// begin finds the domain. It tells whether there is anything to count.
+// begin finds the domain. It reports whether there is anything to count.
 func (t *counting) begin(domain string) bool {
 	if t.cur.snapshot == nil {
 		t.Outcome, t.Why = NotReady, "no documents have been read from etcd yet"
@@ -145,7 +145,7 @@ func (t *counting) begin(domain string) bool {
 	return false
 }
 
-// run charges the descriptors or finds out why not. It tells whether the Count holds the
+// run charges the descriptors or finds out why not. It reports whether the Count holds the
 // answer; if not, the documents are out of date or there is a lease to be waited for.
 func (t *counting) run() (done bool) {
 	t.match()

@@ -181,7 +181,7 @@ func TestCount_P13_LooksBesideATake(t *testing.T) {
 	}
 }
 
-// In a refused request each quota tells whether it would refuse, too, though nobody asks
+// In a refused request each quota reports whether it would refuse, too, though nobody asks
 // etcd for a lease any more.
 func TestCount_P13_StatusesOfTheRefused(t *testing.T) {
 	inBubble(t, edge("", limited("ip", "minute", 1), limited("org", "year", 12)), func(_ *testing.T, k *desk) {

@@ -66,7 +66,7 @@ func (t *counting) examine() {
 	}
 }
 
-// fits tells whether a counter has room for n more than the descriptors before have
+// fits reports whether a counter has room for n more than the descriptors before have
 // taken. A look, of 0, asks whether anything at all was left before the request.
 func (t *counting) fits(it *countItem, h *heldCounter, n int64) bool {
 	s := h.slot

@@ -18,7 +18,7 @@ const keptOfCounter = longestCounter - 2*sha256.Size - 1
 // than 256 bytes its beginning, a "!", which no name has of its own, and a hash of all.
 func CounterTenant(name string) string { return string(shorten([]byte(name), 0)) }
 
-// WholeCounter tells whether a counter's tenant is its name.
+// WholeCounter reports whether a counter's tenant is its name.
 func WholeCounter(tenant string) bool {
 	return len(tenant) != longestCounter || !strings.HasPrefix(tenant[keptOfCounter:], "!")
 }

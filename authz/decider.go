@@ -142,7 +142,7 @@ func (d *Decider) Declared(tenant string) bool {
 	return s == nil || s.HasTenant(tenant)
 }
 
-// Ready tells whether documents have been read.
+// Ready reports whether documents have been read.
 func (d *Decider) Ready() bool { return d.current.Load().snapshot != nil }
 
 // Decide fills dec, which must be Reset, with the answer to req at now. It waits
@@ -181,9 +181,9 @@ func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *
 	d.waitEnded(&patience)
 }
 
-// decideUnder decides req under one snapshot. It tells whether dec holds the
+// decideUnder decides req under one snapshot. It reports whether dec holds the
 // answer; if not, the caller decides anew, after it has waited for lease if that
-// is not nil, until limit after the request came. patience tells whether there is time
+// is not nil, until limit after the request came. patience reports whether there is time
 // to wait.
 func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *Decision, patience *patience) (done bool, lease <-chan struct{}, limit time.Duration) {
 	app := findApp(cur.snapshot, req, dec)

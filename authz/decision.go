@@ -37,7 +37,7 @@ const (
 	NotReady // no documents have been read yet, or the app's was never valid
 )
 
-// Admits tells whether the request goes on.
+// Admits reports whether the request goes on.
 func (o Outcome) Admits() bool {
 	switch o {
 	case Allowed, Exempt, Grace, CountedOver, UnavailableAllowed:

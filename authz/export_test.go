@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Keeps tells whether the buckets and purses of a tenant are in memory.
+// Keeps reports whether the buckets and purses of a tenant are in memory.
 func (d *Decider) Keeps(tenant string) bool {
 	shard := &d.active.shards[maphash.String(d.active.seed, tenant)&(activeShards-1)]
 	shard.mu.RLock()

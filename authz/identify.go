@@ -32,7 +32,7 @@ func (c *caller) stable() string {
 	return strings.Clone(c.tenant)
 }
 
-// identify finds out who calls. It tells whether the caller is to be charged; if
+// identify finds out who calls. It reports whether the caller is to be charged; if
 // not, dec holds the answer.
 //
 // Whoever cannot be identified is let through, as nobody, where the route is neither

@@ -28,12 +28,12 @@ type leasing struct {
 	failing     time.Duration   // for how long nobody will wait again
 }
 
-// gaveUp tells whether the request has waited in vain for a purse, and is refused.
+// gaveUp reports whether the request has waited in vain for a purse, and is refused.
 func (l *leasing) gaveUp(p *quota.Purse, at quota.Instant) bool {
 	return l.outOfTime(p) && p.GaveUp(at, l.waited)
 }
 
-// over tells whether there is no use in waiting: it has been enough, or etcd is away.
+// over reports whether there is no use in waiting: it has been enough, or etcd is away.
 func (l *leasing) over(p *quota.Purse, at quota.Instant) bool {
 	return l.outOfTime(p) || p.FailingFor(at) > 0
 }

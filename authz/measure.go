@@ -72,7 +72,7 @@ func (d *Decider) tariffToMeasure(r *Reservation) *plan.Tariff {
 	return tariff
 }
 
-// billable tells whether a request costs (A8, A9, A11, A12, C14, C15, C16).
+// billable reports whether a request costs (A8, A9, A11, A12, C14, C15, C16).
 func billable(c *plan.Count, e *Ending, replayed bool) bool {
 	status, unfinished := e.GRPC, e.Unfinished
 	if told, ok := toldGRPC(c, e); ok {
@@ -137,7 +137,7 @@ func (d *Decider) used(tariff *plan.Tariff, r *Reservation, c *Charged, e *Endin
 	return assumed(tariff, res, r, c)
 }
 
-// reported tells whether the app may report what was used.
+// reported reports whether the app may report what was used.
 func reported(res *plan.Reserve) bool {
 	return res != nil && len(res.Use) > 0 && res.Use[len(res.Use)-1].Kind == plan.SourceReport
 }

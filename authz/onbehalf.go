@@ -96,7 +96,7 @@ func (v *verified) check(h *plan.SignedHeader, token string, now time.Time, peer
 	return o.holds(now, c)
 }
 
-// holds tells whether a token of a true signature is for this moment and this caller.
+// holds reports whether a token of a true signature is for this moment and this caller.
 func (o *onBehalf) holds(now time.Time, c *caller) rejection {
 	switch {
 	case now.Before(time.Unix(o.issued, 0).Add(-clockSkew)):
@@ -118,7 +118,7 @@ func signingCaller(h *plan.SignedHeader, name string) *plan.SigningCaller {
 	return nil
 }
 
-// holdsHeader tells whether the token of a signed header holds.
+// holdsHeader reports whether the token of a signed header holds.
 func holdsHeader(app *plan.App, signed uint64, name string) bool {
 	for i := range app.Identity.SignedHeaders {
 		if app.Identity.SignedHeaders[i].Name == name {

@@ -42,7 +42,7 @@ func newJudge(tb testing.TB) *judge {
 	return j
 }
 
-// honours tells whether a token makes a request that is like any other free.
+// honours reports whether a token makes a request that is like any other free.
 func (j *judge) honours(token string) bool {
 	req := user(token)
 	j.dec.Reset()

@@ -127,7 +127,7 @@ func object(text []byte) map[string]any {
 	return members
 }
 
-// only tells whether members are there and have no other names than these.
+// only reports whether members are there and have no other names than these.
 func only(members map[string]any, names ...string) bool {
 	known := 0
 	for _, name := range names {

@@ -30,7 +30,7 @@ type openReservation struct {
 	void     bool             // guarded by mu: forgotten, or given back: nothing is reported any more
 }
 
-// reports tells whether the app may report what dec's request used.
+// reports reports whether the app may report what dec's request used.
 func (d *Decision) reports() bool {
 	return d.rule != nil && slices.ContainsFunc(d.rule.Units, canReport)
 }
@@ -68,7 +68,7 @@ func (d *Decider) forget(now time.Time) {
 	}
 }
 
-// void makes dec's token void. It tells whether it could: not if somebody has heard the
+// void makes dec's token void. It reports whether it could: not if somebody has heard the
 // answer.
 func (d *Decider) void(now time.Time, dec *Decision) bool {
 	number := dec.number

@@ -53,7 +53,7 @@ func (d *Decider) path(cur *current, app *plan.App, leaf *node, now time.Time, a
 // root returns the root of the tree, which decides where accounts are kept.
 func (p *path) root() string { return p.terms.Root }
 
-// over tells whether an override of the path has ended.
+// over reports whether an override of the path has ended.
 func (p *path) over(now time.Time) bool {
 	return !p.terms.Until.IsZero() && !now.Before(p.terms.Until)
 }
@@ -90,13 +90,13 @@ func (d *Decider) build(cur *current, app *plan.App, leaf *node, now time.Time, 
 	return p
 }
 
-// behind tells whether n has followed nothing later than cur at now: not a later
+// behind reports whether n has followed nothing later than cur at now: not a later
 // snapshot, nor this one past the end of an override.
 func (n *node) behind(cur *current, now quota.Instant) bool {
 	return n.generation < cur.generation || n.generation == cur.generation && n.followed <= now.Mono
 }
 
-// lock locks the nodes of p, root first (Q25), and tells whether they still are
+// lock locks the nodes of p, root first (Q25), and reports whether they still are
 // what p was built on. If not, nothing is locked.
 func (p *path) lock(now quota.Instant) bool {
 	second := now.Mono / int64(time.Second)

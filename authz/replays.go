@@ -136,7 +136,7 @@ func (c *completed) add(app, rule string, key [16]byte, replayed bool, now time.
 	s.put(replayEntry{key: key, since: now.Unix(), state: state})
 }
 
-// has tells whether a mutation of a route is known to be answered from memory.
+// has reports whether a mutation of a route is known to be answered from memory.
 func (c *completed) has(app, rule string, key [16]byte, now time.Time) bool {
 	s := c.shard(&key)
 	s.mu.RLock()
@@ -188,7 +188,7 @@ func (s *replayShard) put(e replayEntry) {
 	s.hand = (s.hand + 1) % replaysByShard
 }
 
-// lasts tells whether e is still remembered at now.
+// lasts reports whether e is still remembered at now.
 func (e *replayEntry) lasts(now time.Time) bool {
 	return now.Unix()-e.since < int64(replayFor/time.Second)
 }

@@ -117,7 +117,7 @@ func (d *Decider) extended(now time.Time, o *openReservation, units map[string]i
 	return o.counts(units), nil
 }
 
-// extensible tells whether more units may be reserved. The caller holds o's lock.
+// extensible reports whether more units may be reserved. The caller holds o's lock.
 func (o *openReservation) extensible(units map[string]int64) error {
 	if o.void {
 		return ErrUnknownDecision
@@ -196,7 +196,7 @@ func refusal(ctx context.Context, dec *Decision) error {
 	return ErrUnavailable
 }
 
-// check tells whether the app may report, or ask for, units.
+// check reports whether the app may report, or ask for, units.
 func (o *openReservation) check(units map[string]int64) error {
 	if len(units) == 0 {
 		return fmt.Errorf("%w: none are named; name at least one of %s", ErrUnits, strings.Join(o.units, ", "))

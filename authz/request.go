@@ -43,7 +43,7 @@ type Request struct {
 	// Units are what the request reserves in place of what its route says, whatever
 	// Hits is. No unit is there twice.
 	Units []UnitAmount
-	// CheckOnly charges nothing and opens nothing: the answer tells whether
+	// CheckOnly charges nothing and opens nothing: the answer reports whether
 	// anything at all is left (case C046).
 	CheckOnly bool
 

@@ -110,7 +110,7 @@ func (d *Decision) charged() (n int) {
 	return n
 }
 
-// settles tells whether a charge can be settled. A bucket is about when a request came:
+// settles reports whether a charge can be settled. A bucket is about when a request came:
 // only units that nobody knows before it has ended are put right.
 func (d *Decision) settles(c *charge) bool {
 	if c.purse != nil {
@@ -185,7 +185,7 @@ func (d *Decider) Open(token string, r *Reservation) Settled {
 	return 0
 }
 
-// Here tells whether this process has decided r.
+// Here reports whether this process has decided r.
 func (d *Decider) Here(r *Reservation) bool { return r.Replica == d.process }
 
 // reserveOf returns what rule says of a unit, or nil.

@@ -26,7 +26,7 @@ func (d *Decider) SetSeals(sign SealKey, all []SealKey) {
 	d.seals.Store(&seals{sign: sign, all: append([]SealKey{sign}, all...)})
 }
 
-// Sealing tells whether SetSeals was called: without a key no request can be settled.
+// Sealing reports whether SetSeals was called: without a key no request can be settled.
 func (d *Decider) Sealing() bool { return d.seals.Load() != nil }
 
 const (
@@ -58,7 +58,7 @@ func (k *SealKey) putSeal(head, payload []byte) {
 // headSize is the length of what comes before the payload.
 const headSize = keyDigits + 1 + sealText + 1
 
-// believes tells whether head seals payload.
+// believes reports whether head seals payload.
 func (s *seals) believes(head, payload []byte) bool {
 	var id [4]byte
 	var sum [sealSize]byte

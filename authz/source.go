@@ -168,7 +168,7 @@ func payload(req *Request, path []string) (string, Found) {
 	return req.find(jwtNamespace, path)
 }
 
-// hasClaim tells whether there is a verified claim, be it a list or a map, such as the
+// hasClaim reports whether there is a verified claim, be it a list or a map, such as the
 // "act" of RFC 8693.
 func hasClaim(req *Request, path []string) bool {
 	_, found := payload(req, path)

@@ -117,7 +117,7 @@ func (f *fields) units() int64 {
 	return int64(n) //nolint:gosec // bounded just before
 }
 
-// read reads a payload into r. It tells whether it could.
+// read reads a payload into r. It reports whether it could.
 func (r *Reservation) read(payload string) bool {
 	f := fields{rest: payload, r: r}
 	id, err := ParseID(f.next())

@@ -89,7 +89,7 @@ func told(wait time.Duration, h *plan.Headers) time.Duration {
 	return wait + jitter
 }
 
-// waits tells whether a refusal goes away by waiting. Who is refused for who it is
+// waits reports whether a refusal goes away by waiting. Who is refused for who it is
 // has nothing to wait for.
 func waits(o authz.Outcome) bool {
 	return o == authz.RateLimited || o == authz.QuotaExceeded || o == authz.Unavailable
@@ -132,7 +132,7 @@ func (a *answer) worst() *authz.LimitState {
 	return &a.d.Limits[a.refused[0]]
 }
 
-// hidden tells whether a limit's figures are another party's business.
+// hidden reports whether a limit's figures are another party's business.
 func hidden(l *authz.LimitState) bool {
 	return !l.Leaf && l.Limit.Disclose == plan.DiscloseNames
 }
@@ -194,7 +194,7 @@ func identityHeader(b []byte, set bool, name, value string) []byte {
 	return b
 }
 
-// ownHeader tells whether an identity comes from a request header that is ours to
+// ownHeader reports whether an identity comes from a request header that is ours to
 // overwrite: not the target of the request, and not one of those set anyway.
 func ownHeader(s *plan.Source) bool {
 	if s.Kind != plan.SourceRequestHeader || s.Name == "" || s.Name[0] == ':' {

@@ -319,7 +319,7 @@ func FuzzDecodeCheck(f *testing.F) {
 	})
 }
 
-// unknownInTheWay tells whether a message holds fields that the generated types
+// unknownInTheWay reports whether a message holds fields that the generated types
 // keep as unknown: ours may refuse one, if it has a known number and a wrong type.
 func unknownInTheWay(m *authv3.CheckRequest) bool {
 	at := m.GetAttributes()
@@ -431,7 +431,7 @@ func FuzzDecodeRateLimit(f *testing.F) {
 	})
 }
 
-// refusable tells whether a message that the generated types can read may be refused: it
+// refusable reports whether a message that the generated types can read may be refused: it
 // is without what every one must have, above the bounds, or has fields of another type.
 func refusable(m *ratelimitv3.RateLimitRequest) bool {
 	if m.GetDomain() == "" || len(m.GetDomain()) > envoy.MaxText || len(m.GetDescriptors()) == 0 || len(m.GetDescriptors()) > envoy.MaxDescriptors {

@@ -43,7 +43,7 @@ const (
 // route's internal_redirect_policy.
 const followedDetails = "internal_redirect"
 
-// brokeOff tells whether a response began and broke off. Its status stays what it
+// brokeOff reports whether a response began and broke off. Its status stays what it
 // was, so the reason in response_code_details decides (envoy-observed.md 1.3 has all
 // that were seen). Whatever is not known to be a break is an end: a local reply of a
 // filter, for instance, of which there are too many to list.

@@ -94,7 +94,7 @@ func tame(value []byte) {
 
 func control(ch byte) bool { return ch < 0x20 && ch != '\t' || ch == 0x7f }
 
-// clean tells whether a value may be sent unchanged. Identities that are not
+// clean reports whether a value may be sent unchanged. Identities that are not
 // clean are not sent at all: a changed one would be somebody else's.
 func clean(value string) bool {
 	for i := range len(value) {
@@ -108,7 +108,7 @@ func clean(value string) bool {
 	return utf8.ValidString(value) // Envoy's decoder refuses the whole answer otherwise
 }
 
-// overWeb tells whether a request that is gRPC now has come as one to gRPC-Web: Envoy's
+// overWeb reports whether a request that is gRPC now has come as one to gRPC-Web: Envoy's
 // filter for that changes the content type and leaves the rest.
 func overWeb(req *authz.Request, accept string) bool {
 	const name = "application/grpc-web"
@@ -116,7 +116,7 @@ func overWeb(req *authz.Request, accept string) bool {
 	return web || len(accept) >= len(name) && strings.EqualFold(accept[:len(name)], name)
 }
 
-// isGRPC tells whether a content type is gRPC's own. gRPC-Web gets plain HTTP
+// isGRPC reports whether a content type is gRPC's own. gRPC-Web gets plain HTTP
 // answers, unless Envoy's filter has made gRPC of it before mete is asked.
 func isGRPC(contentType string) bool {
 	const name = "application/grpc"
@@ -127,7 +127,7 @@ func isGRPC(contentType string) bool {
 	return rest == "" || rest[0] == '+' || rest[0] == ';' || rest[0] == ' '
 }
 
-// wantsProblem tells whether an Accept header names application/problem+json.
+// wantsProblem reports whether an Accept header names application/problem+json.
 func wantsProblem(accept string) bool {
 	for part := range strings.SplitSeq(accept, ",") {
 		kind, params, _ := strings.Cut(part, ";")
@@ -138,7 +138,7 @@ func wantsProblem(accept string) bool {
 	return false
 }
 
-// unwanted tells whether the parameters of a media range hold a weight of 0.
+// unwanted reports whether the parameters of a media range hold a weight of 0.
 func unwanted(params string) bool {
 	for param := range strings.SplitSeq(params, ";") {
 		name, q, _ := strings.Cut(param, "=")

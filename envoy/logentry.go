@@ -69,7 +69,7 @@ const (
 	logDownstreamEnd = 6
 )
 
-// final tells whether the entry is about the end of a request.
+// final reports whether the entry is about the end of a request.
 func (e *logEntry) final() bool {
 	return e.kind == logDownstreamEnd || e.kind == logNotSet && !e.partial
 }
@@ -251,7 +251,7 @@ func textIn(fields []byte, name string) string {
 	return s
 }
 
-// admits tells whether word is of an outcome that lets the request on: nothing else
+// admits reports whether word is of an outcome that lets the request on: nothing else
 // reserves, so a reservation beside a refusal is none of ours.
 func admits(word string) bool {
 	for o := range outcomes {

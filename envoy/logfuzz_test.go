@@ -49,7 +49,7 @@ func FuzzAccessLog(f *testing.F) {
 	})
 }
 
-// comparable tells whether an entry has nothing that ours refuses, or reads otherwise
+// comparable reports whether an entry has nothing that ours refuses, or reads otherwise
 // on purpose.
 func comparable(m *logv3.HTTPAccessLogEntry) bool {
 	c, r := m.GetCommonProperties(), m.GetResponse()

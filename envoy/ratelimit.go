@@ -129,7 +129,7 @@ func (s *Server) refusal(ctx context.Context, now time.Time, c *limitCall) (*aut
 	return by, nil
 }
 
-// isAway tells whether nothing could be decided for want of etcd or of documents.
+// isAway reports whether nothing could be decided for want of etcd or of documents.
 func isAway(err error) bool { return status.Code(err) == codes.Unavailable }
 
 // decideAll decides each descriptor of the app. It returns the one that was refused with
@@ -188,7 +188,7 @@ func (s *Server) countAll(ctx context.Context, now time.Time, c *limitCall, only
 	return status.Error(codes.Internal, valid(or(n.Why, "nothing was decided")))
 }
 
-// longer tells whether d's wait is longer than e's. For ever, which is 0, is the
+// longer reports whether d's wait is longer than e's. For ever, which is 0, is the
 // longest.
 func longer(d, e *authz.Decision) bool {
 	if d.RetryAfter <= 0 || e.RetryAfter <= 0 {

@@ -35,7 +35,7 @@ func (c *limitCall) advertises(b []byte, now time.Time, s *Server) []byte {
 	return c.advertised(b, headerList{num: responseHeaders, plain: true}, false)
 }
 
-// quiet tells whether an admission never has a header.
+// quiet reports whether an admission never has a header.
 func quiet(h *plan.Headers) bool {
 	return (h.RateLimit == plan.Never || h.RateLimit == plan.OnDenial) && h.XRateLimit == plan.XOff && !h.XQuota
 }

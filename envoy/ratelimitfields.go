@@ -45,7 +45,7 @@ func (a *answer) wanted(when plan.Advertise, refusal bool) bool {
 	return false
 }
 
-// near tells whether some limit has less than a fifth left.
+// near reports whether some limit has less than a fifth left.
 func (a *answer) near() bool {
 	for _, i := range a.visible {
 		if l := &a.d.Limits[i]; l.Left < (l.Limit.Amount+4)/5 {
@@ -55,7 +55,7 @@ func (a *answer) near() bool {
 	return false
 }
 
-// shown tells whether limit i is in the fields. Of several nodes' limits of one
+// shown reports whether limit i is in the fields. Of several nodes' limits of one
 // name the partition key tells which is which; without a secret to make keys
 // with, only the one nearest to its end is shown.
 func (a *answer) shown(i int) bool {
@@ -82,7 +82,7 @@ func shownAlone(l *authz.LimitState) bool {
 	return l.Limit.Advertise && !l.Limit.Unlimited && !hidden(l) && l.Limit.Name != ""
 }
 
-// plain tells whether a name fits into a string of a structured field, and the field
+// plain reports whether a name fits into a string of a structured field, and the field
 // into a header beside others.
 func plain(name string) bool {
 	if len(name) > mostDescription {
@@ -96,7 +96,7 @@ func plain(name string) bool {
 	return name != ""
 }
 
-// partitioned tells whether another node's limit of the same name is shown too.
+// partitioned reports whether another node's limit of the same name is shown too.
 func (a *answer) partitioned(i int) bool {
 	if a.pk == nil {
 		return false
@@ -213,7 +213,7 @@ func (a *answer) partition(b []byte, i int) []byte {
 	return append(b, ':')
 }
 
-// nearer tells whether l is nearer to its end than m.
+// nearer reports whether l is nearer to its end than m.
 func nearer(l, m *authz.LimitState) bool {
 	if l.Refused != m.Refused {
 		return l.Refused

@@ -100,7 +100,7 @@ func putCode(b []byte, over bool) []byte {
 	return putNumber(b, 1, codeOK)
 }
 
-// refuses tells whether an outcome is a refusal of its own: what could not be decided
+// refuses reports whether an outcome is a refusal of its own: what could not be decided
 // beside a refusal is none.
 func refuses(o authz.Outcome) bool {
 	return !o.Admits() && o != authz.Unavailable && o != authz.NotReady

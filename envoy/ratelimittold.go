@@ -29,7 +29,7 @@ func (c *limitCall) tell(now time.Time) {
 	}
 }
 
-// shadowed tells whether a limit is on trial: clients that keep to it would spoil the
+// shadowed reports whether a limit is on trial: clients that keep to it would spoil the
 // trial. A limit of Envoy's own stands alone, whatever the rule in whose place it holds.
 func (c *limitCall) shadowed(i int) bool {
 	it := &c.count.Items[i]

@@ -166,7 +166,7 @@ func (f *file) reopen() (cutOff int64, err error) {
 	return cutOff, old.close()
 }
 
-// same tells whether f is still the file that has its name.
+// same reports whether f is still the file that has its name.
 func (f *file) same() (bool, error) {
 	named, err := os.Stat(f.path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -109,5 +109,5 @@ func (k *key) clone() key {
 	return own
 }
 
-// fits tells whether the sum of a and b, which are not negative, is an int64.
+// fits reports whether the sum of a and b, which are not negative, is an int64.
 func fits(a, b int64) bool { return a <= math.MaxInt64-b }

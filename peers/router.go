@@ -34,7 +34,7 @@ type Config struct {
 	Now     func() time.Time // required: this process's clock
 	Log     zerolog.Logger   // nowhere
 
-	// Ready tells whether the Decider can open and measure reservations by now. Until it
+	// Ready reports whether the Decider can open and measure reservations by now. Until it
 	// does, what peers pass on is not taken: they keep it and try again. Nil: it always can.
 	Ready func() bool
 

@@ -177,7 +177,7 @@ const (
 	always
 )
 
-// use tells whether tenants of an app are on a plan: by its default or by naming
+// use reports whether tenants of an app are on a plan: by its default or by naming
 // it. Tenants of no one app may be.
 func (k *checker) use(p *Plan, a *App) usage {
 	counts := k.c.planUse[p.Name]

@@ -36,7 +36,7 @@ func (k *checker) rateLimits(l *RateLimits) {
 	k.replaced(l, others)
 }
 
-// isFull tells whether a domain has as many documents as it may, without the one called but.
+// isFull reports whether a domain has as many documents as it may, without the one called but.
 func (c *Catalog) isFull(domain, but string) bool {
 	n := 0
 	for name := range c.siblings[domain] {

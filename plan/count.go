@@ -34,7 +34,7 @@ type Count struct {
 // A StatusSet is a set of HTTP statuses from 100 to 599.
 type StatusSet [10]uint64
 
-// Has tells whether status is in s.
+// Has reports whether status is in s.
 func (s *StatusSet) Has(status int) bool {
 	return status >= 100 && status <= 599 && s[status>>6]&(1<<(status&63)) != 0
 }
@@ -42,7 +42,7 @@ func (s *StatusSet) Has(status int) bool {
 // Add puts status, from 100 to 599, into s.
 func (s *StatusSet) Add(status int) { s[status>>6] |= 1 << (status & 63) }
 
-// HasGRPC tells whether a gRPC status costs.
+// HasGRPC reports whether a gRPC status costs.
 func (c *Count) HasGRPC(status int) bool {
 	return status >= 0 && status < 32 && c.GRPCStatuses&(1<<status) != 0
 }

@@ -131,7 +131,7 @@ func (l *descriptorLevel) regex(e *CounterEntry) *descriptorNode {
 	return nil
 }
 
-// HasBuckets tells whether some limit is one per second or minute, so that no account
+// HasBuckets reports whether some limit is one per second or minute, so that no account
 // tells of it.
 func (t *DescriptorTable) HasBuckets() bool { return t.top.hasBuckets() }
 

@@ -90,7 +90,7 @@ func secondDocument(data []byte) int {
 	return chunks[1].lines + 1
 }
 
-// isBlank tells whether text holds nothing but space and comments.
+// isBlank reports whether text holds nothing but space and comments.
 func isBlank(text []byte) bool {
 	for line := range bytes.Lines(text) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
@@ -376,7 +376,7 @@ func (o *object) webhook() *Webhook {
 	return w
 }
 
-// isEvent tells whether s is words of a-z, 0-9 and _ with dots between, of which
+// isEvent reports whether s is words of a-z, 0-9 and _ with dots between, of which
 // all but the first may hold "*".
 func isEvent(s string) bool {
 	for i, word := range strings.Split(s, ".") {

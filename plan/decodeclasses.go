@@ -55,7 +55,7 @@ func (o *object) stillSpends(c *Class, units []Unit) {
 	}
 }
 
-// when reads the conditions of a class and tells whether there are none.
+// when reads the conditions of a class and reports whether there are none.
 func (o *object) when(c *Class, headers []SignedHeader) (always bool) {
 	always = len(o.n.keys) == 0
 	c.CredentialPrefix = o.texts("credential_prefix")

@@ -92,7 +92,7 @@ func (o *object) match(rule *Rule) {
 	o.done()
 }
 
-// isGRPCMethod tells whether s is spelled "package.Service/Method".
+// isGRPCMethod reports whether s is spelled "package.Service/Method".
 func isGRPCMethod(s string) bool {
 	service, method, ok := strings.Cut(s, "/")
 	if !ok || !isIdentifier(method) {

@@ -86,7 +86,7 @@ func (r *reader) publicKey(n *node, path string) []byte {
 	return nil
 }
 
-// isWeakKey tells whether an Ed25519 public key is a point of small order. Such a
+// isWeakKey reports whether an Ed25519 public key is a point of small order. Such a
 // key, and a placeholder of zeros is one, has signatures that hold for any text.
 func isWeakKey(key []byte) bool {
 	y := slices.Clone(key)

@@ -26,7 +26,7 @@ type RateLimits struct {
 	settingsFile string // where the settings were read from
 }
 
-// Same tells whether two documents say the same, wherever and in whatever way they are
+// Same reports whether two documents say the same, wherever and in whatever way they are
 // written: {} for nothing, or 07 for 7, is no difference.
 func (l *RateLimits) Same(other *RateLimits) bool {
 	return l.Domain == other.Domain && reflect.DeepEqual(l.Settings, other.Settings) && sameRules(l.Rules, other.Rules)
@@ -120,7 +120,7 @@ func unitWords() []string {
 	return []string{"second", "minute", "hour", "day", "week", "month", "year"}
 }
 
-// Bucket tells whether a limit is a token bucket, and with what window.
+// Bucket reports whether a limit is a token bucket, and with what window.
 func (l *DescriptorLimit) Bucket() (window time.Duration, ok bool) {
 	switch l.Unit {
 	case UnitSecond:

@@ -64,7 +64,7 @@ func seriesValue(rules []*DescriptorRule, i int, sent *DescriptorEntry, detailed
 	return cmp.Or(rules[i].Value, rules[i].Regex)
 }
 
-// showsSent tells whether metrics show a level's value as sent. detailed is what the
+// showsSent reports whether metrics show a level's value as sent. detailed is what the
 // rule with the limit says.
 func (r *DescriptorRule) showsSent(detailed bool) bool {
 	return !r.ShareThreshold && (detailed || r.ValueToMetric)

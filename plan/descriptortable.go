@@ -186,7 +186,7 @@ func (l *descriptorLevel) find(a *descriptorAsk, i int) *descriptorNode {
 
 func (n *descriptorNode) shares() bool { return n.Rule.ShareThreshold }
 
-// matches tells whether a value is one of the rule's pattern or regular expression.
+// matches reports whether a value is one of the rule's pattern or regular expression.
 func (r *DescriptorRule) matches(value string) bool {
 	if r.regex != nil {
 		return r.regex.MatchString(value)

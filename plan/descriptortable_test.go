@@ -51,7 +51,7 @@ func ruleOf(m *plan.DescriptorMatch) *plan.DescriptorRule {
 	return m.Rule
 }
 
-// wholly tells whether the longest match of a regular expression that begins a text ends
+// wholly reports whether the longest match of a regular expression that begins a text ends
 // it: whether all of it is one.
 func wholly(expression, s string) bool {
 	r := regexp.MustCompile(expression)

@@ -123,7 +123,7 @@ func issueOf(text string, issues *cel.Issues) string {
 	return fmt.Sprintf("%s: %s", place, message)
 }
 
-// looksInto tells whether the cost of a condition must be watched, and what is wrong with it:
+// looksInto reports whether the cost of a condition must be watched, and what is wrong with it:
 // a pattern that is not written down would have to be compiled for each request, as the
 // caller pleases.
 func (c *conditions) looksInto(e ast.Expr) (dear bool, fault string) {
@@ -197,7 +197,7 @@ type descriptorAsk struct {
 	named []CounterEntry
 }
 
-// meets tells whether the condition of a rule for the entry i holds. One that nobody can tell
+// meets reports whether the condition of a rule for the entry i holds. One that nobody can tell
 // does, for a slip in it must not lift a limit.
 func (a *descriptorAsk) meets(r *DescriptorRule, i int) bool {
 	switch {

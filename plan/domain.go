@@ -32,7 +32,7 @@ func (s *Snapshot) SettledLater(path string) bool {
 // Domain returns what is in force for a rate limit domain, or nil.
 func (s *Snapshot) Domain(name string) *Domain { return s.limited.entries[name] }
 
-// under tells whether a document of descriptors may have a name: its domain, or the
+// under reports whether a document of descriptors may have a name: its domain, or the
 // domain, a slash and anything that tells it from the domain's other documents.
 func (l *RateLimits) under(name string) bool {
 	rest, ok := strings.CutPrefix(name, l.Domain)

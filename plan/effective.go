@@ -142,7 +142,7 @@ func (t *terms) forget() {
 	t.Known = false
 }
 
-// skips tells whether node i counts nothing: with pool: root usage counts at the
+// skips reports whether node i counts nothing: with pool: root usage counts at the
 // root alone.
 func (t *terms) skips(i int) bool {
 	if i == len(t.path)-1 {
@@ -192,7 +192,7 @@ func (t *terms) node(i int) (n NodeTerms, why string) {
 	return n, t.complete(own, n.Limits)
 }
 
-// Holds tells whether terms that an earlier snapshot gave are what this one would
+// Holds reports whether terms that an earlier snapshot gave are what this one would
 // give, until t.Until: none of the documents that they were computed from has
 // changed. It looks at a few revisions and allocates nothing.
 func (s *Snapshot) Holds(t *Terms) bool {

@@ -70,10 +70,10 @@ func (n *node) plain() (any, bool) {
 // Normalize is normalize.
 func Normalize(path string) (string, bool) { return normalize(path) }
 
-// Covers tells whether rule a matches whatever b matches.
+// Covers reports whether rule a matches whatever b matches.
 func Covers(a, b *Rule) bool { return a.covers(b) }
 
-// Quick tells whether the quick reader reads text, and whether it and the full one
+// Quick reports whether the quick reader reads text, and whether it and the full one
 // then say the same to the last position.
 func Quick(text []byte) (reads, same bool) {
 	n := quick(text)

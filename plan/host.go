@@ -30,7 +30,7 @@ func lowerHost(dst []byte, host string) []byte {
 	return dst
 }
 
-// anyHost tells whether a bare host is one of patterns, which are in lower case,
+// anyHost reports whether a bare host is one of patterns, which are in lower case,
 // exact or with a leading "*."; no patterns match every host.
 func anyHost(patterns []string, host string) bool {
 	var room [maxHostKey]byte
@@ -44,7 +44,7 @@ func anyHost(patterns []string, host string) bool {
 	return len(patterns) == 0
 }
 
-// coversHosts tells whether every host of other is one of patterns.
+// coversHosts reports whether every host of other is one of patterns.
 func coversHosts(patterns, other []string) bool {
 	if len(patterns) == 0 {
 		return true

@@ -134,7 +134,7 @@ func mergeRules(a, b []DescriptorRule, clashes *[]clash) []DescriptorRule {
 	return all
 }
 
-// onlyHolds tells whether a rule says nothing but that others lie below it.
+// onlyHolds reports whether a rule says nothing but that others lie below it.
 func (r *DescriptorRule) onlyHolds() bool {
 	return r.Limit == nil && len(r.Rules) > 0 && !r.Shadow && !r.QuotaMode && !r.DetailedMetric && len(r.Metadata) == 0
 }

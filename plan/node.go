@@ -65,7 +65,7 @@ func parse(text []byte) (*node, []*syntaxError) {
 	return parseYAML(text)
 }
 
-// isJSON tells whether text is to be read as JSON and as nothing else: it begins
+// isJSON reports whether text is to be read as JSON and as nothing else: it begins
 // with a brace. A brace before a bare name or a comment begins YAML in flow form.
 func isJSON(text []byte) bool {
 	const space = " \t\r\n"
@@ -192,7 +192,7 @@ func scalarKind(text string, quoted bool) nodeKind {
 	return stringNode
 }
 
-// looksNumeric tells whether YAML 1.1 or 1.2 reads the plain scalar s as a
+// looksNumeric reports whether YAML 1.1 or 1.2 reads the plain scalar s as a
 // number. Base 60 is left out: nobody means it, and 12:30 is a time.
 func looksNumeric(s string) bool {
 	t := strings.TrimLeft(strings.ToLower(s), "+-")

@@ -2,7 +2,7 @@ package plan
 
 import "strings"
 
-// MatchPattern tells whether s is spelled like pattern, in which "*" stands for
+// MatchPattern reports whether s is spelled like pattern, in which "*" stands for
 // any run of characters, also none. Everything else stands for itself.
 func MatchPattern(pattern, s string) bool {
 	first, rest, star := strings.Cut(pattern, "*")

@@ -48,7 +48,7 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Refused tells whether any of the problems keeps a document from being applied.
+// Refused reports whether any of the problems keeps a document from being applied.
 func Refused(problems []Problem) bool {
 	for i := range problems {
 		if !problems[i].Warning {

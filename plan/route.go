@@ -476,7 +476,7 @@ func (q *asked) first(refs []routeRef, best int) int {
 	return best
 }
 
-// covers tells whether r matches whatever other matches.
+// covers reports whether r matches whatever other matches.
 func (r *Rule) covers(other *Rule) bool {
 	return (len(r.Methods) == 0 || len(other.Methods) > 0 && containsAll(r.Methods, other.Methods)) &&
 		coversHosts(r.Hosts, other.Hosts) && r.shape().covers(other.shape())

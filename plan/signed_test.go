@@ -111,7 +111,7 @@ func TestDecode_C9_C10_KeysThatAnybodyCanSignUnder(t *testing.T) {
 	}
 }
 
-// forgeable tells whether a signature that nobody has made holds for one of a few texts:
+// forgeable reports whether a signature that nobody has made holds for one of a few texts:
 // R is the neutral point and S is 0.
 func forgeable(key ed25519.PublicKey) bool {
 	signature := make([]byte, ed25519.SignatureSize)

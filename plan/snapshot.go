@@ -162,7 +162,7 @@ func (s *Snapshot) Tenant(name string) *Tenant {
 	return nil
 }
 
-// HasTenant tells whether there is a document of a tenant, be it one that was never
+// HasTenant reports whether there is a document of a tenant, be it one that was never
 // valid.
 func (s *Snapshot) HasTenant(name string) bool {
 	_, ok := s.tenants.get(s.tenantShard(name), name)

@@ -187,7 +187,7 @@ func (o *object) zone(n *node, path string) *time.Location {
 	return nil
 }
 
-// isZone tells whether s is spelled like a zone of the IANA: UTC, or two or three
+// isZone reports whether s is spelled like a zone of the IANA: UTC, or two or three
 // words with slashes between.
 func isZone(s string) bool {
 	if s == "UTC" {

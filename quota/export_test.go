@@ -24,7 +24,7 @@ func (k *Keeper) Depart() *Flight {
 	return &Flight{k, p, op, wait}
 }
 
-// Arrive tells the keeper what became of the operation. It tells whether requests are
+// Arrive tells the keeper what became of the operation. It reports whether requests are
 // held back before Land.
 func (f *Flight) Arrive(res Result, err error) (heldBack bool) {
 	goesOn := f.Op != nil && f.keeper.finish(f.purse, f.Op, res, err)

@@ -280,7 +280,7 @@ func (k *Keeper) SetHolder(holder string) {
 	}
 }
 
-// lostHolder tells whether the store takes this incarnation for gone.
+// lostHolder reports whether the store takes this incarnation for gone.
 func (k *Keeper) lostHolder() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -318,7 +318,7 @@ func (k *Keeper) incarnation() string {
 	return k.holder
 }
 
-// mayHaveForerunner tells whether a new purse's account may have been used by a
+// mayHaveForerunner reports whether a new purse's account may have been used by a
 // purse that was forgotten since.
 func (k *Keeper) mayHaveForerunner() bool {
 	k.mu.Lock()
@@ -326,7 +326,7 @@ func (k *Keeper) mayHaveForerunner() bool {
 	return k.forgotten
 }
 
-// Away tells whether the store has failed in the last moments, so that nobody
+// Away reports whether the store has failed in the last moments, so that nobody
 // should wait for it (A61).
 func (k *Keeper) Away(now Instant) bool { return now.Mono < k.away.Load() }
 

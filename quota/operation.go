@@ -145,12 +145,12 @@ func (p *Purse) wish(now Instant) (want, least int64) {
 	return 0, 0
 }
 
-// due tells whether the lease is to be renewed, by use or by age (A28, A29).
+// due reports whether the lease is to be renewed, by use or by age (A28, A29).
 func (p *Purse) due(now Instant) bool {
 	return p.renewable(now) || p.age(now) >= p.terms.Rule.RenewAfter-p.early
 }
 
-// idle tells whether p holds units that nobody has touched for as long as a lease
+// idle reports whether p holds units that nobody has touched for as long as a lease
 // is renewed after.
 func (p *Purse) idle(now Instant) bool {
 	return !p.spent && p.need == 0 && len(p.lots) > 0 && p.age(now) >= p.terms.Rule.RenewAfter-p.early

@@ -37,7 +37,7 @@ func (p *Purse) UsedUp(n int64) bool {
 	return !p.terms.Counts && n > p.terms.Ceiling-(p.others+p.used-p.over.unavailable)
 }
 
-// LetsOn tells whether a charge of n units, for which there is no lease because the
+// LetsOn reports whether a charge of n units, for which there is no lease because the
 // store is away, is within the cap. The first question begins the cap's time.
 func (p *Purse) LetsOn(now Instant, n int64) bool {
 	if !p.outage.set {

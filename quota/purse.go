@@ -27,7 +27,7 @@ type Terms struct {
 	Guards        []Guard
 }
 
-// worth tells whether a lease made under o is worth the same under t. Terms that
+// worth reports whether a lease made under o is worth the same under t. Terms that
 // differ in guards alone are: an edited comment closes no lease (case C019).
 func (t *Terms) worth(o *Terms) bool {
 	return t.Amount == o.Amount && t.Ceiling == o.Ceiling && t.Counts == o.Counts && t.Rule == o.Rule &&
@@ -141,7 +141,7 @@ func (p *Purse) Key() Key { return p.key }
 // Window returns the window of p's account.
 func (p *Purse) Window() Window { return p.window }
 
-// Room tells whether n units can be charged now. It charges nothing.
+// Room reports whether n units can be charged now. It charges nothing.
 func (p *Purse) Room(now Instant, n int64) Verdict {
 	if p.terms.Counts || n == 0 {
 		return Fits
@@ -163,7 +163,7 @@ func (p *Purse) Room(now Instant, n int64) Verdict {
 	return Short
 }
 
-// refused tells whether the last refusal is remembered (A35).
+// refused reports whether the last refusal is remembered (A35).
 func (p *Purse) refused(now Instant) bool {
 	return p.refusal.set && now.since(p.refusal.at) < p.keeper.cfg.RefusalMemory
 }
@@ -246,7 +246,7 @@ func (p *Purse) planReport(now Instant) {
 	}
 }
 
-// reportDue tells whether what p used has waited for long enough.
+// reportDue reports whether what p used has waited for long enough.
 func (p *Purse) reportDue(now Instant) bool {
 	if p.used == p.reported {
 		return p.reservedDiffers(now) && now.since(p.lastContact) >= p.reportAfter()
@@ -254,7 +254,7 @@ func (p *Purse) reportDue(now Instant) bool {
 	return p.closing || p.overdue || !p.contacted || now.since(p.pending.at) >= p.reportAfter()
 }
 
-// renewable tells whether the hot path should wake the keeper: a good part of the
+// renewable reports whether the hot path should wake the keeper: a good part of the
 // lease is used (A28), or the purse only counts and has never heard of others.
 func (p *Purse) renewable(now Instant) bool {
 	if p.terms.Counts {
@@ -353,11 +353,11 @@ func (p *Purse) shut() {
 	p.unfollow()
 }
 
-// Closed tells whether p is closed, or forgotten, so that it has to be opened again
+// Closed reports whether p is closed, or forgotten, so that it has to be opened again
 // before it is charged.
 func (p *Purse) Closed() bool { return p.closing || p.gone }
 
-// Gone tells whether p is forgotten: another purse may have taken its place.
+// Gone reports whether p is forgotten: another purse may have taken its place.
 func (p *Purse) Gone() bool { return p.gone }
 
 // Used returns the units used of the account, by all replicas as far as this one

@@ -1,6 +1,6 @@
 package quota
 
-// Lacks tells whether n units are more than is left, as far as this replica knows: a
+// Lacks reports whether n units are more than is left, as far as this replica knows: a
 // request that is refused elsewhere would be refused here too. Whether it really is
 // so the store tells, when it is asked.
 func (p *Purse) Lacks(now Instant, n int64) bool {
@@ -8,7 +8,7 @@ func (p *Purse) Lacks(now Instant, n int64) bool {
 	return v == Spent || v == Short && n > p.terms.Ceiling-p.Used()
 }
 
-// Any tells whether anything at all is left, as far as this replica knows, up to
+// Any reports whether anything at all is left, as far as this replica knows, up to
 // the ceiling (case C046).
 func (p *Purse) Any(now Instant) bool {
 	spendable := p.spendable(now)
@@ -31,19 +31,19 @@ func (p *Purse) Left(now Instant) int64 {
 	return left
 }
 
-// Settled tells whether the store knows all there is to know: nothing is held,
+// Settled reports whether the store knows all there is to know: nothing is held,
 // nothing is unreported and nothing is under way.
 func (p *Purse) Settled() bool {
 	return p.op == nil && p.wait == nil && p.held == 0 && p.used == p.reported && len(p.lots) == 0
 }
 
-// unfinished tells whether p has an operation to bring to an end, somebody to answer
+// unfinished reports whether p has an operation to bring to an end, somebody to answer
 // or an account to leave.
 func (p *Purse) unfinished() bool {
 	return p.op != nil || p.wait != nil && p.recall.until == 0 || p.closing && (p.held > 0 || p.used != p.reported)
 }
 
-// Contacted tells whether the store has told what others have used, no longer ago than a
+// Contacted reports whether the store has told what others have used, no longer ago than a
 // lease is spent from.
 func (p *Purse) Contacted(now Instant) bool {
 	return p.local || p.contacted && now.since(p.lastContact) < p.terms.Rule.UsableFor

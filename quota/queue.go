@@ -115,7 +115,7 @@ func (k *Keeper) take(now Instant) *Purse {
 	return p
 }
 
-// probing tells whether only one operation a second may go to the store.
+// probing reports whether only one operation a second may go to the store.
 func (k *Keeper) probing(now Instant) bool { return k.lost || k.Away(now) }
 
 // first takes the first purse out of the lanes, in their order. A purse that stands in

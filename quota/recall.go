@@ -36,7 +36,7 @@ type recall struct {
 	least int64
 }
 
-// mayRecall tells whether a refusal has to wait for what others hold, and begins to.
+// mayRecall reports whether a refusal has to wait for what others hold, and begins to.
 func (p *Purse) mayRecall(now Instant, op *Operation, res Result) bool {
 	if p.wait == nil || !p.recallable(op, res) {
 		return false
@@ -58,7 +58,7 @@ func (p *Purse) mayRecall(now Instant, op *Operation, res Result) bool {
 	return true
 }
 
-// recallable tells whether others hold units that they may return.
+// recallable reports whether others hold units that they may return.
 func (p *Purse) recallable(op *Operation, res Result) bool {
 	return p.keeper.cfg.Board != nil && res.Leased > sum(op.Hold)
 }
@@ -115,7 +115,7 @@ func (k *Keeper) sendRecall(ctx context.Context, p *Purse) {
 	}
 }
 
-// recalling tells whether p still waits for units that others return. When the time
+// recalling reports whether p still waits for units that others return. When the time
 // for it is over, requests are refused.
 func (p *Purse) recalling(now Instant) bool {
 	switch {

@@ -125,7 +125,7 @@ func (r *Recovery) forget() {
 }
 
 // pass tries each orphan once, so many in parallel, but ends when as many tries have
-// failed and none has not. It tells whether an orphan was settled.
+// failed and none has not. It reports whether an orphan was settled.
 func (r *Recovery) pass(ctx context.Context, parallel int) bool {
 	before := r.Stats().Settled
 	r.mu.Lock()

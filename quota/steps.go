@@ -77,7 +77,7 @@ func (k *Keeper) apply(ctx context.Context, op Operation, wait time.Duration) (R
 	return k.cfg.Store.Apply(ctx, op)
 }
 
-// finish tells p what became of op. It tells whether p can go on at once: not while
+// finish tells p what became of op. It reports whether p can go on at once: not while
 // its terms are old or this incarnation is lost.
 func (k *Keeper) finish(p *Purse, op *Operation, res Result, err error) (goesOn bool) {
 	now := k.now()
@@ -95,7 +95,7 @@ func (k *Keeper) finish(p *Purse, op *Operation, res Result, err error) (goesOn 
 	return !p.stale && !k.lostHolder()
 }
 
-// holdsBack tells whether requests still wait for p, because its terms or this
+// holdsBack reports whether requests still wait for p, because its terms or this
 // incarnation are out of date, until news had time to arrive.
 func (k *Keeper) holdsBack(p *Purse) bool {
 	p.mu.Lock()

@@ -108,7 +108,7 @@ func newWindow(kind string, start, end int64) Window {
 	return w
 }
 
-// Holds tells whether at is in w.
+// Holds reports whether at is in w.
 func (w Window) Holds(at time.Time) bool {
 	return !at.Before(w.Start) && at.Before(w.End)
 }

@@ -225,7 +225,7 @@ func checkTiles(t *testing.T, c quota.Calendar, from, to time.Time) {
 	}
 }
 
-// starts tells whether a window of c starts where the clock shows one time after
+// starts reports whether a window of c starts where the clock shows one time after
 // another.
 func starts(c quota.Calendar, clock, before time.Time) bool {
 	if before.YearDay() == clock.YearDay() {

@@ -33,7 +33,7 @@ func ceilDiv(a, b int64) int64 {
 	return (a-1)/b + 1
 }
 
-// nothing tells whether r admits nothing.
+// nothing reports whether r admits nothing.
 func (r Rate) nothing() bool { return r.Amount <= 0 || r.Burst <= 0 }
 
 // Never is the wait for something that waiting cannot bring.
@@ -90,7 +90,7 @@ func (b *Bucket) refill(now int64) {
 	b.rest = rest
 }
 
-// Has tells whether n tokens are there. It takes none.
+// Has reports whether n tokens are there. It takes none.
 func (b *Bucket) Has(now, n int64) bool {
 	b.refill(now)
 	return !b.rate.nothing() && b.tokens >= n
@@ -163,7 +163,7 @@ func (b *Bucket) UntilFull(now int64) time.Duration {
 	return b.until(now, b.rate.Burst)
 }
 
-// Full tells whether b is full: a full bucket can be dropped and made again
+// Full reports whether b is full: a full bucket can be dropped and made again
 // without anybody noticing (R32). So can one that admits nothing.
 func (b *Bucket) Full(now int64) bool {
 	b.refill(now)

@@ -25,12 +25,12 @@ func patienceFor(far time.Duration) time.Duration {
 // Accounts keeps accounts in etcd. It implements [quota.Store].
 type Accounts struct {
 	kv Doer
-	// Liable tells whether an incarnation may still hold units, as far as this
+	// Liable reports whether an incarnation may still hold units, as far as this
 	// process knows: [Members.Liable]. A wrong answer costs a round trip and
 	// nothing else. Nil: etcd is asked for each account.
 	Liable func(incarnation string) bool
 
-	// Alone tells whether this replica is the only live one, as far as it knows. It
+	// Alone reports whether this replica is the only live one, as far as it knows. It
 	// then sends two transactions at a time. Nil: it is not.
 	Alone func() bool
 
@@ -133,7 +133,7 @@ func (s *Accounts) Apply(ctx context.Context, op quota.Operation) (quota.Result,
 	}
 }
 
-// try brings a to a result or an error. It tells whether ctx ended before that
+// try brings a to a result or an error. It reports whether ctx ended before that
 // and a is not the caller's any more.
 func (s *Accounts) try(ctx context.Context, a *attempt) (left bool) {
 	a.done, a.err = false, nil

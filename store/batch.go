@@ -59,7 +59,7 @@ func (s *Accounts) pace() pace {
 }
 
 // join hands a to the goroutine at work, starts one if there is none, and waits.
-// It tells whether ctx ended first: then a is not the caller's any more.
+// It reports whether ctx ended first: then a is not the caller's any more.
 func (s *Accounts) join(ctx context.Context, a *attempt) (left bool) {
 	if ctx.Err() != nil {
 		return true

@@ -52,22 +52,22 @@ type version struct {
 	current  bool  // read through the leader after the call began
 }
 
-// open tells whether another round is needed.
+// open reports whether another round is needed.
 func (a *attempt) open() bool { return !a.done && a.err == nil }
 
 func (a *attempt) unread() bool { return a.open() && a.seen == nil }
 
-// unapplied tells whether the account was read and has not seen the operation.
+// unapplied reports whether the account was read and has not seen the operation.
 func (a *attempt) unapplied() bool {
 	return a.open() && a.seen != nil && !replayed(a.seen.account, a.op)
 }
 
-// writes tells whether a has something to put in this round; else it reads.
+// writes reports whether a has something to put in this round; else it reads.
 func (a *attempt) writes() bool { return a.t.writes }
 
 func (a *attempt) reads() bool { return !a.t.writes }
 
-// linear tells whether a is read through the leader: after a try of unknown
+// linear reports whether a is read through the leader: after a try of unknown
 // outcome, to see whether it has landed, and to answer a question by the read.
 // All else reads from any member: an old value only loses the swap.
 func (a *attempt) linear() bool { return a.unknown || a.op.Seq == 0 }

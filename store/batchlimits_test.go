@@ -235,7 +235,7 @@ func TestBatch_A34_AFullDatabaseStillAnswersRefusals(t *testing.T) {
 	}
 }
 
-// puts tells whether a request may put something.
+// puts reports whether a request may put something.
 func puts(op clientv3.Op) bool {
 	if !op.IsTxn() {
 		return op.IsPut()

@@ -61,7 +61,7 @@ func (s *Accounts) cut(as []*attempt) (batch, rest []*attempt) {
 	return batch, rest
 }
 
-// knownUsed tells whether the used key of an app is known to exist.
+// knownUsed reports whether the used key of an app is known to exist.
 func (s *Accounts) knownUsed(app string) bool {
 	_, known := s.used.Load(app)
 	return known

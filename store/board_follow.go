@@ -144,7 +144,7 @@ func (b *Board) toldAll(revision int64) bool {
 	return true
 }
 
-// silentFor tells whether the watches have said nothing for d. Where there is none,
+// silentFor reports whether the watches have said nothing for d. Where there is none,
 // there is no silence.
 func (b *Board) silentFor(d time.Duration) bool {
 	b.mu.Lock()

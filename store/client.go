@@ -117,7 +117,7 @@ func CheckBatching(ctx context.Context, log zerolog.Logger, clients ...*clientv3
 	return batching, first
 }
 
-// checkEndpoint tells whether an endpoint says that its version is supported.
+// checkEndpoint reports whether an endpoint says that its version is supported.
 func checkEndpoint(ctx context.Context, log zerolog.Logger, c *clientv3.Client, endpoint string) (bool, error) {
 	s, err := c.Status(ctx, endpoint)
 	if err != nil {
@@ -131,7 +131,7 @@ func checkEndpoint(ctx context.Context, log zerolog.Logger, c *clientv3.Client, 
 	return true, nil
 }
 
-// supported tells whether an etcd version is at least 3.5.33, 3.6.14 or 3.7.1.
+// supported reports whether an etcd version is at least 3.5.33, 3.6.14 or 3.7.1.
 func supported(version string) bool {
 	core, _, _ := strings.Cut(version, "-")
 	var v [3]int

@@ -134,7 +134,7 @@ func (c *Cluster) Do(ctx context.Context, op clientv3.Op) (r clientv3.OpResponse
 	return r, err
 }
 
-// writes tells whether op may change anything.
+// writes reports whether op may change anything.
 func writes(op clientv3.Op) bool {
 	if !op.IsTxn() {
 		return !op.IsGet()
@@ -242,7 +242,7 @@ func (c *Cluster) prefer(e *endpoint) {
 	}
 }
 
-// single tells whether there is no other endpoint to go to.
+// single reports whether there is no other endpoint to go to.
 func (c *Cluster) single() bool { return len(c.endpoints) == 1 }
 
 // suspected returns what is closed when e is silent the next time; nil if there is no

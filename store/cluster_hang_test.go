@@ -173,7 +173,7 @@ func keptAlive(t *testing.T, p *proxied, key string) {
 	})
 }
 
-// keepsPresence runs do and tells whether the presence key was there all the time.
+// keepsPresence runs do and reports whether the presence key was there all the time.
 func keepsPresence(t *testing.T, p *proxied, key string, do func()) bool {
 	t.Helper()
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(t.Context()))

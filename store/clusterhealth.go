@@ -39,7 +39,7 @@ func (c *Cluster) Health() ClusterHealth {
 // errSilent: nothing was heard for too long.
 var errSilent = errors.New("no word from etcd")
 
-// isSilence tells whether an error says that an endpoint does not answer, or that it
+// isSilence reports whether an error says that an endpoint does not answer, or that it
 // does not reach the others.
 func isSilence(err error) bool {
 	code := codeOf(err)

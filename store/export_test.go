@@ -14,7 +14,7 @@ var (
 	Supported     = supported
 )
 
-// Line tells whether requests of s are under way in batches, and how many operations
+// Line reports whether requests of s are under way in batches, and how many operations
 // wait meanwhile.
 func (s *Accounts) Line() (busy bool, waiting int) {
 	s.lines[0].mu.Lock()

@@ -33,7 +33,7 @@ type minimumRecord struct {
 	Version string `json:"version,omitempty"`
 }
 
-// Above tells whether the store needs more than a level. A minimum that cannot be
+// Above reports whether the store needs more than a level. A minimum that cannot be
 // read was written by a version that nobody here knows, and is above all.
 func (m Minimum) Above(level int) bool { return m.Level > level || m.Level == 0 }
 
@@ -152,7 +152,7 @@ func (f *fleet) change(c *change, full bool, told int64) {
 	f.replicas[escaped] = presenceOf(c.value())
 }
 
-// isFleetKey tells whether a fleet looks at a key.
+// isFleetKey reports whether a fleet looks at a key.
 func isFleetKey(key string) bool {
 	return key == MinimumKey || strings.HasPrefix(key, ReplicasPrefix)
 }
@@ -185,14 +185,14 @@ func (f *fleet) bars(c *candidate) *plan.Problem {
 	return &p
 }
 
-// fits tells whether the store's minimum is at the level that a document needs, so
+// fits reports whether the store's minimum is at the level that a document needs, so
 // that the document may have been in force already.
 func (f *fleet) fits(doc *plan.Document) bool {
 	level, _ := doc.Needs()
 	return f == nil || level <= 1 || f.minimum.Level >= level
 }
 
-// moved tells whether the fleet has changed since judged was called.
+// moved reports whether the fleet has changed since judged was called.
 func (f *fleet) moved() bool { return f != nil && f.changed }
 
 func (f *fleet) judged() {

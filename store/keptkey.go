@@ -56,7 +56,7 @@ func (k *keptKey) keepAlive(ctx context.Context) error {
 	})
 }
 
-// exists tells whether the key exists. One that a late request of an earlier create has
+// exists reports whether the key exists. One that a late request of an earlier create has
 // put under another lease is put under its own again: nobody keeps the other one alive.
 func (k *keptKey) exists(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -88,7 +88,7 @@ func (k *keptKey) takeBack(ctx context.Context, revision int64) error {
 	return nil
 }
 
-// missing tells whether the key certainly does not exist.
+// missing reports whether the key certainly does not exist.
 func (k *keptKey) missing(ctx context.Context) bool {
 	exists, err := k.exists(ctx)
 	return err == nil && !exists

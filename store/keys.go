@@ -239,7 +239,7 @@ func guardKey(g quota.Guard) string {
 	return DocumentKey(kind, g.Name)
 }
 
-// Published tells whether documents of a kind are enforced from their copy under
+// Published reports whether documents of a kind are enforced from their copy under
 // effective/, rather than from the key that people write.
 func Published(k plan.Kind) bool {
 	return k == plan.KindApp || k == plan.KindPlan || k == plan.KindRoutes || k == plan.KindRateLimits
@@ -284,7 +284,7 @@ func escape(s string) string {
 	return b.String()
 }
 
-// isSimple tells whether s, like nearly all names, is its own escaped form: ASCII
+// isSimple reports whether s, like nearly all names, is its own escaped form: ASCII
 // without anything to escape.
 func isSimple(s string) bool {
 	for i := range len(s) {

@@ -124,7 +124,7 @@ func (m *Members) count() int {
 	return n
 }
 
-// Liable tells whether an incarnation may still hold units, as far as is known
+// Liable reports whether an incarnation may still hold units, as far as is known
 // here: before the first read everybody may.
 func (m *Members) Liable(id string) bool {
 	m.mu.Lock()

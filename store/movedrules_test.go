@@ -74,7 +74,7 @@ func (l layout) change(t *testing.T, c *clientv3.Client, to map[string]string) {
 	}
 }
 
-// is tells whether a snapshot has just these documents.
+// is reports whether a snapshot has just these documents.
 func (l layout) is(s *plan.Snapshot) bool {
 	return slices.Equal(slices.Sorted(maps.Keys(l)), s.Names(plan.KindRateLimits))
 }

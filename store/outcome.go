@@ -10,7 +10,7 @@ import (
 	"github.com/meteproject/mete/quota"
 )
 
-// replayed tells whether a has seen op before, or op only asks.
+// replayed reports whether a has seen op before, or op only asks.
 func replayed(a quota.Account, op quota.Operation) bool {
 	if op.Seq == 0 {
 		return true
@@ -23,7 +23,7 @@ func replayed(a quota.Account, op quota.Operation) bool {
 	return false
 }
 
-// changed tells whether b differs from a in more than the sequence of holder: a
+// changed reports whether b differs from a in more than the sequence of holder: a
 // refusal that reports nothing is not written. The only thing that a late
 // duplicate of it could still do is to grant a lease that its holder never
 // lists, and so closes.
@@ -56,7 +56,7 @@ func sameLeases(a, b []quota.Lease) bool {
 	return true
 }
 
-// definite tells whether an error says that a transaction was not applied. All
+// definite reports whether an error says that a transaction was not applied. All
 // else is not known: the connection broke, the leader changed, the time ran out.
 func definite(err error) bool {
 	if errors.Is(err, quota.ErrNotApplied) || errors.Is(err, quota.ErrStale) || errors.Is(err, quota.ErrGone) {
@@ -71,7 +71,7 @@ func definite(err error) bool {
 	}
 }
 
-// divides tells whether a definite error may be about one operation of several in a
+// divides reports whether a definite error may be about one operation of several in a
 // request, so that the others go through without it.
 func divides(err error) bool {
 	switch codeOf(err) { //nolint:exhaustive // the rest is about the request as a whole
@@ -84,10 +84,10 @@ func divides(err error) bool {
 	}
 }
 
-// overloaded tells whether etcd takes no requests at the moment, this one included.
+// overloaded reports whether etcd takes no requests at the moment, this one included.
 func overloaded(err error) bool { return errors.Is(err, rpctypes.ErrTooManyRequests) }
 
-// noSpace tells whether etcd takes no writes: its database is full. The write that filled
+// noSpace reports whether etcd takes no writes: its database is full. The write that filled
 // it gets this answer, too, so that of a write it is not definite: [Accounts.recheck].
 func noSpace(err error) bool { return errors.Is(err, rpctypes.ErrNoSpace) }
 

@@ -129,7 +129,7 @@ func (p *proxy) copy(to, from net.Conn, answers bool) {
 	}
 }
 
-// judge tells whether what was read may pass, once it may.
+// judge reports whether what was read may pass, once it may.
 func (p *proxy) judge(from net.Conn, answers bool) (pass, open bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

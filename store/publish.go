@@ -111,7 +111,7 @@ func (d *Documents) raise(ctx context.Context, c *candidate) error {
 	return nil
 }
 
-// newZone tells whether c changes the time zone of an app, which is fixed by its
+// newZone reports whether c changes the time zone of an app, which is fixed by its
 // first recorded use: windows would end where nothing was counted.
 func newZone(c *candidate, known effective) bool {
 	if c.kind != plan.KindApp || known.revision == 0 {

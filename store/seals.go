@@ -162,7 +162,7 @@ func (s *Seals) look(ctx context.Context) {
 	s.tell()
 }
 
-// due tells whether it is time to replace the newest key. Where there is none, the last
+// due reports whether it is time to replace the newest key. Where there is none, the last
 // try has lost to another replica, or its key was deleted since.
 func (s *Seals) due(now time.Time) bool {
 	r := ringOf(s.known)

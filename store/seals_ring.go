@@ -48,7 +48,7 @@ func decodeSeal(kv *mvccpb.KeyValue) (e sealEntry, why string) {
 	return e, ""
 }
 
-// same tells whether e and other are one and the same, not one that was put again.
+// same reports whether e and other are one and the same, not one that was put again.
 func (e sealEntry) same(other sealEntry) bool {
 	return e.SealKey == other.SealKey && e.put == other.put
 }

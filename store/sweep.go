@@ -35,7 +35,7 @@ const (
 // compares what it was computed from. Fields are set before Run and not changed after.
 type Sweeper struct {
 	kv Doer
-	// Liable tells whether an incarnation may still hold units: [Members.Liable]. A
+	// Liable reports whether an incarnation may still hold units: [Members.Liable]. A
 	// wrong answer costs a request and nothing else.
 	Liable func(incarnation string) bool
 	// Incarnation tells who sweeps, for people: [Members.Incarnation].

@@ -144,7 +144,7 @@ func (s *shelf) alarm(rejected []docID) {
 	s.alarmed = emptied
 }
 
-// inForce tells whether some version of a document is enforced.
+// inForce reports whether some version of a document is enforced.
 func (s *shelf) inForce(id docID) bool {
 	doc, _ := s.catalog.Snapshot().Document(id.kind, id.name)
 	_, kept := s.effective[id]

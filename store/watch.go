@@ -329,7 +329,7 @@ func (w *watcher) setUp(up bool, err error) {
 	}
 }
 
-// health tells whether etcd answers and when it last did.
+// health reports whether etcd answers and when it last did.
 func (w *watcher) health() (up bool, contact time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

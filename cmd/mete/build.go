@@ -268,7 +268,7 @@ func (m *mete) lendAccounts() {
 	}
 }
 
-// storeUp tells whether etcd answers, by what was last asked of it.
+// storeUp reports whether etcd answers, by what was last asked of it.
 func (m *mete) storeUp() bool { return m.documents.Stats().Up && m.etcd.Health().Up }
 
 // run starts what assemble made.

@@ -189,7 +189,7 @@ func (s settings) checkListener(c *complaints, name, addr string, secured bool, 
 		"%s %s is beyond loopback without TLS: %s allow it with insecure-listen", name, addr, hint)
 }
 
-// isLoopback tells whether only this machine reaches host. A name other than
+// isLoopback reports whether only this machine reaches host. A name other than
 // localhost may lead anywhere, and the empty host is every interface.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)

@@ -105,7 +105,7 @@ func (g *gate) after(run func(context.Context) error) func(context.Context) erro
 	}
 }
 
-// open tells whether the store was asked and did not refuse.
+// open reports whether the store was asked and did not refuse.
 func (g *gate) open() bool {
 	select {
 	case <-g.looked:

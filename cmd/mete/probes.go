@@ -24,7 +24,7 @@ type probes struct {
 	draining atomic.Bool
 }
 
-// ready tells whether requests should come here.
+// ready reports whether requests should come here.
 func (p *probes) ready() bool {
 	return p.loaded() && p.sealing() && p.met() && p.entered() && p.serving.Load() && !p.draining.Load()
 }

@@ -136,7 +136,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// matches tells whether f means one, whatever its age.
+// matches reports whether f means one, whatever its age.
 func (f *leftFilter) matches(one *leftReservation) bool {
 	if len(f.Decisions) > 0 {
 		return slices.Contains(f.Decisions, one.Decision)

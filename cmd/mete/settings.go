@@ -33,7 +33,7 @@ type settings struct {
 	memory memory // that this process may take
 }
 
-// given tells whether somebody has written the setting, be it its default.
+// given reports whether somebody has written the setting, be it its default.
 func (s settings) given(name string) bool { return s.origin[name] != fromDefault }
 
 // A setting is one field of config.

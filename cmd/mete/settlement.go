@@ -30,7 +30,7 @@ func (m *mete) assembleSettlement() {
 	})
 }
 
-// settles tells whether this replica settles: not before it was ready once. Until then it
+// settles reports whether this replica settles: not before it was ready once. Until then it
 // may have no keys and no documents, or not know who has decided.
 func (m *mete) settles() bool {
 	select {
@@ -45,7 +45,7 @@ func (m *mete) settles() bool {
 // takes no writes must not keep it from deciding; only repeats could be settled twice then.
 const meetFor = 10 * time.Second
 
-// met tells whether this replica has been seen among all, or has waited for that. One that
+// met reports whether this replica has been seen among all, or has waited for that. One that
 // is cut off later has been met all the same.
 func (m *mete) met() bool {
 	if m.known.Load() {

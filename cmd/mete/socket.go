@@ -33,10 +33,10 @@ const etcdSocketMode = 0o600
 // socketPath returns the path of a unix socket's address; false: addr is none.
 func socketPath(addr string) (string, bool) { return strings.CutPrefix(addr, unixScheme) }
 
-// isSocket tells whether addr is one of a unix socket, well written or not.
+// isSocket reports whether addr is one of a unix socket, well written or not.
 func isSocket(addr string) bool { return strings.HasPrefix(addr, "unix:") }
 
-// isLocal tells whether only this machine reaches a listener at addr.
+// isLocal reports whether only this machine reaches a listener at addr.
 func isLocal(addr string) bool { return isSocket(addr) || isLoopback(hostOf(addr)) }
 
 // addressOf returns the address at which l is reached, as a setting would name it.
@@ -175,7 +175,7 @@ func lockFolder(ctx context.Context, dir string) (unlock func(), err error) {
 	}
 }
 
-// bySocket tells whether a request came over a unix socket, which no other machine and no
+// bySocket reports whether a request came over a unix socket, which no other machine and no
 // browser can do.
 func bySocket(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)

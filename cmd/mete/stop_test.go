@@ -62,7 +62,7 @@ func TestStop_A32_C28_Settles(t *testing.T) {
 	r.checkAccount(t, 3)
 }
 
-// admits tells whether a request of a tenant is let through.
+// admits reports whether a request of a tenant is let through.
 func admits(t *testing.T, conn *grpc.ClientConn, tenant string) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

@@ -187,7 +187,7 @@ func sanNames(cert *x509.Certificate) []string {
 	return names
 }
 
-// matches tells whether pattern matches the whole of name; * stands for any run
+// matches reports whether pattern matches the whole of name; * stands for any run
 // of characters.
 func matches(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")

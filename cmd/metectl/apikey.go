@@ -23,7 +23,7 @@ func newAPIKey(prefix string) (key, hash string) {
 	return key, hex.EncodeToString(sum[:])
 }
 
-// validKeyPrefix tells whether keys may start with s: class rules compare
+// validKeyPrefix reports whether keys may start with s: class rules compare
 // prefixes, and a key travels in headers.
 func validKeyPrefix(s string) bool {
 	if s == "" || len(s) > 16 {

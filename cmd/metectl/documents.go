@@ -151,7 +151,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// same tells whether two documents mean the same, however they are written: other
+// same reports whether two documents mean the same, however they are written: other
 // comments, spaces, or 60s for 1m are no difference.
 func same(a, b *plan.Document) bool {
 	if a.RateLimits != nil && b.RateLimits != nil {

@@ -230,7 +230,7 @@ func (r *importReader) file(path, rel string, info fs.FileInfo, inFolder bool) e
 	return nil
 }
 
-// was tells whether a file or folder has been read, and notes that it is now.
+// was reports whether a file or folder has been read, and notes that it is now.
 func (r *importReader) was(info fs.FileInfo) bool {
 	if slices.ContainsFunc(r.seen, func(other fs.FileInfo) bool { return os.SameFile(info, other) }) {
 		r.again = true

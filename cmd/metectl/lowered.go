@@ -54,7 +54,7 @@ func shortfalls(ctx context.Context, client *clientv3.Client, now time.Time, ste
 	return found, nil
 }
 
-// mayLower tells whether a step may lower an amount of somebody.
+// mayLower reports whether a step may lower an amount of somebody.
 func (s step) mayLower() bool {
 	old := s.stored.doc
 	if !s.changes() || old == nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/mattn/go-isatty"
 )
 
-// isTerminal tells whether a stream is a terminal; only there do we ask
+// isTerminal reports whether a stream is a terminal; only there do we ask
 // questions and cut lines.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)

@@ -122,7 +122,7 @@ func settled(ctx context.Context, client *clientv3.Client, w *watched, quiet boo
 	return nil
 }
 
-// isEffective tells whether effective/ holds the step's revision, or a later one.
+// isEffective reports whether effective/ holds the step's revision, or a later one.
 func isEffective(ctx context.Context, client *clientv3.Client, s step) (bool, error) {
 	r, err := client.Get(ctx, store.EffectiveKey(s.doc.Kind, s.doc.Name))
 	if err != nil || len(r.Kvs) == 0 {

@@ -72,7 +72,7 @@ func numberOf(name string) (uint64, bool) {
 	return n, err == nil
 }
 
-// add reads a file. It tells whether the file is to be removed once it is settled, and
+// add reads a file. It reports whether the file is to be removed once it is settled, and
 // whether it certainly remembers nothing.
 func (l *Left) add(path, boot string) (ours, empty bool) {
 	b, err := load(path)

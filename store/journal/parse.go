@@ -77,7 +77,7 @@ func parseSlot(b []byte, l layout, slot int, state uint64) (o quota.Orphan, ok b
 	return o, plausible(o)
 }
 
-// plausible tells whether a purse can have counted this far.
+// plausible reports whether a purse can have counted this far.
 func plausible(o quota.Orphan) bool {
 	const most = 4 * quota.MaxUnits
 	used := o.Used

@@ -110,7 +110,7 @@ func (m *Memory) SetGuard(g quota.Guard) {
 	m.guards[quota.Guard{Kind: g.Kind, Name: g.Name}] = g.Revision
 }
 
-// SetLiable tells whether a holder is liable.
+// SetLiable reports whether a holder is liable.
 func (m *Memory) SetLiable(holder string, liable bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,12 +151,12 @@ func withoutRoot(k quota.Key) quota.Key {
 	return k
 }
 
-// knows tells whether a has seen op, or op only asks.
+// knows reports whether a has seen op, or op only asks.
 func knows(a quota.Account, op quota.Operation) bool {
 	return op.Seq == 0 || slices.ContainsFunc(a.Holders, func(h quota.Holder) bool { return h.ID == op.Holder && h.Seq >= op.Seq })
 }
 
-// idle tells whether next differs from a in op's sequence alone.
+// idle reports whether next differs from a in op's sequence alone.
 func idle(a, next quota.Account, op quota.Operation) bool {
 	strip := func(a quota.Account) []quota.Holder {
 		var hs []quota.Holder

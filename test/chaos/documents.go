@@ -12,7 +12,7 @@ import (
 const (
 	appName   = "chaos"
 	limitName = "yearly"
-	probe     = "org:probe" // the tenant that tells whether documents are in force
+	probe     = "org:probe" // the tenant that reports whether documents are in force
 )
 
 // Documents of every world: requests for /2 and so on are of so many units.

@@ -151,7 +151,7 @@ func (l *link) copy(to, from net.Conn, answers bool) {
 	}
 }
 
-// pass waits until bytes may go on. It tells whether they arrive.
+// pass waits until bytes may go on. It reports whether they arrive.
 func (l *link) pass(answers bool) bool {
 	for {
 		l.mu.Lock()

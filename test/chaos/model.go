@@ -27,7 +27,7 @@ func accountModel() porcupine.Model {
 	}
 }
 
-// step tells whether an operation can have had its output, and what it made of the
+// step reports whether an operation can have had its output, and what it made of the
 // account.
 func step(state, in, output any) (bool, any) {
 	a, _ := state.(quota.Account)
@@ -49,7 +49,7 @@ func step(state, in, output any) (bool, any) {
 	return true, next
 }
 
-// unwritten tells whether next differs from a in the sequence of holder alone: a
+// unwritten reports whether next differs from a in the sequence of holder alone: a
 // store does not write that.
 func unwritten(a, next quota.Account, holder string) bool {
 	strip := func(a quota.Account) quota.Account {

@@ -137,7 +137,7 @@ func (w *world) judgePaused(pause, usable time.Duration, connected, apart []woke
 	return figures, errors.Join(append(errs, err)...)
 }
 
-// coveredBy tells whether a replica's operation that asked for a lease began after
+// coveredBy reports whether a replica's operation that asked for a lease began after
 // the wake and was answered before the request was.
 func coveredBy(calls []call, name string, one woken) bool {
 	for _, c := range calls {

@@ -225,7 +225,7 @@ func choose(rules []*rule, e entry) *rule {
 	return nil
 }
 
-// starFits tells whether a text is the pattern with each star replaced by some text.
+// starFits reports whether a text is the pattern with each star replaced by some text.
 func starFits(pattern, text string) bool {
 	if pattern == "" {
 		return text == ""

@@ -129,7 +129,7 @@ func TestChange_A51_A53_A54_Q13_LeasesOfBeforeAreClosed(t *testing.T) {
 	}
 }
 
-// leasedSince tells whether both replicas hold leases, and none of before a revision.
+// leasedSince reports whether both replicas hold leases, and none of before a revision.
 func (a *app) leasedSince(t *testing.T, revision int64) bool {
 	t.Helper()
 	holders := a.account(t).Holders

@@ -98,7 +98,7 @@ func (s *stage) caller(c *cell, how *script) *caller {
 	return &caller{stage: s, script: *how, app: c.app, id: c.id(), key: c.key(), column: c.column, target: s.envoy.Listener(listener)}
 }
 
-// byBoth tells whether two filters of Envoy have mete charge c's request.
+// byBoth reports whether two filters of Envoy have mete charge c's request.
 func (c *cell) byBoth() bool {
 	return !c.column.exempt && strings.HasPrefix(c.outcome.how.edge, "edge:open")
 }

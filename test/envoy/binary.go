@@ -75,7 +75,7 @@ func Version(ctx context.Context, path string) (string, error) {
 	return found[1], nil
 }
 
-// newEnough tells whether path is an Envoy that the tests can use.
+// newEnough reports whether path is an Envoy that the tests can use.
 func newEnough(ctx context.Context, path string) bool {
 	text, err := Version(ctx, path)
 	if err != nil {

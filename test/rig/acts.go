@@ -49,7 +49,7 @@ const (
 	ActCallPart       = "call-part"        // gRPC: two messages and no more
 )
 
-// act does what the request asks for. It tells whether it asks for anything.
+// act does what the request asks for. It reports whether it asks for anything.
 func (u *Upstream) act(w http.ResponseWriter, r *http.Request) bool {
 	name, id := r.Header.Get(TestAct), r.Header.Get(TestID)
 	if name == "" {
