@@ -216,8 +216,9 @@ func (a *answer) limit(b []byte, l *authz.LimitState) []byte {
 	if !hidden(l) {
 		b = memberInt(b, "limit", l.Limit.Amount)
 		if l.Limit.Kind != plan.Rate { // used and reserved add up
-			b = memberInt(b, "used", used(l)-l.Reserved)
-			b = memberInt(b, "reserved", l.Reserved)
+			reserved := min(l.Reserved, max(0, used(l))) // more than is used, once a quota was cleared
+			b = memberInt(b, "used", used(l)-reserved)
+			b = memberInt(b, "reserved", reserved)
 		}
 		b = memberInt(b, "remaining", max(l.Left, 0))
 	}

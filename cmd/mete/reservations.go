@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/meteproject/mete/authz"
@@ -234,6 +235,7 @@ func (m *mete) forgiveOne(now time.Time, c *peers.Claim, done *forgiven) {
 
 // serveLeft adds to the admin API what tells of and forgives reservations.
 func (m *mete) serveLeft(mux *http.ServeMux) {
+	var forgiving sync.Mutex // of two at once each would find what the other has claimed settled
 	mux.HandleFunc("GET /v1/reservations", func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		f := leftFilter{Tenant: q.Get("tenant"), OlderThan: q.Get("older_than")}
@@ -262,7 +264,10 @@ func (m *mete) serveLeft(mux *http.ServeMux) {
 			http.Error(w, "forgive reservations: this replica has just begun and is not ready; nothing was changed, try again", http.StatusServiceUnavailable)
 			return
 		}
-		done, err := m.forgive(r.Context(), time.Now(), &f)
+		forgiving.Lock()
+		// A caller that leaves does not end it: what was claimed by then would stay charged.
+		done, err := m.forgive(context.WithoutCancel(r.Context()), time.Now(), &f)
+		forgiving.Unlock()
 		if err != nil {
 			http.Error(w, "forgive reservations: "+err.Error()+"; nothing was given back: each replica may have settled some in the place of a killed one", http.StatusServiceUnavailable)
 			return

@@ -186,7 +186,8 @@ func readLimit(ctx context.Context, accounts *store.Accounts, now time.Time, roo
 // reserved, as far as replicas have reported. Use may be below 0: more was given back
 // than the account has left of what was charged, since it was cleared by hand, say.
 func (l *usageLimit) fill(w quota.Window, a quota.Account) {
-	used, leased, reserved := a.Used()-a.Reserved(), a.Leased(), a.Reserved()
+	reserved := min(a.Reserved(), max(0, a.Used())) // it is more where the quota was cleared since
+	used, leased := a.Used()-reserved, a.Leased()
 	l.Window = &usageWindow{ID: w.ID, Start: w.Start.UTC(), End: w.End.UTC()}
 	l.Used, l.Leased, l.Reserved, l.ResetsAt = &used, &leased, &reserved, &l.Window.End
 	if l.Amount != nil {
