@@ -49,7 +49,7 @@ func (d *Decider) Measure(r *Reservation, e *Ending, m *Measured) {
 	}
 }
 
-// tariffOf returns what r's request costs; nil where nobody knows and its app is gone.
+// tariffOf returns what r's request costs; nil where that is not known and its app is gone.
 func (d *Decider) tariffOf(r *Reservation) *plan.Tariff {
 	tariff, _ := d.tariffKnown(r)
 	return tariff

@@ -57,7 +57,7 @@ type routeOf struct{ app, route string }
 // mostDurations is how many routes are remembered. Their names are those of documents.
 const mostDurations = 10_000
 
-// note takes in how long a request ran; 0: nobody knows. Each new one counts an eighth.
+// note takes in how long a request ran; 0: it is not known. Each new one counts an eighth.
 func (d *durations) note(app, route string, took time.Duration) {
 	if took <= 0 {
 		return

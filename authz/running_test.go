@@ -70,7 +70,7 @@ func TestDecide_A41_WaitsForRunningRequests(t *testing.T) {
 }
 
 // The wait is from 1 to 30 s, and the window's end where giving back would not help, where
-// nothing can come back, or where nobody has told for long of the end.
+// nothing can come back, or where no log has told of the end for long.
 func TestDecide_A41_HowLongToWait(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -184,7 +184,7 @@ func (d *Decider) termsOf(now time.Time, at quota.Instant, n *node, appName, lim
 }
 
 // settleLate settles a charge of which no purse is here: its window is over, its tenant
-// has moved to another tree since, or nobody has asked here. The purse reports it and is
+// has moved to another tree since, or no request of it came here. The purse reports it and is
 // forgotten. The caller holds n's lock.
 func (d *Decider) settleLate(at quota.Instant, n *node, terms *quota.Terms, key quota.Key, s quota.Settlement) (uncovered int64) {
 	key = quota.Key{ // the purse outlives the token

@@ -147,4 +147,9 @@ func TestDenied_A41_Reserved(t *testing.T) {
 	if want := `"limit":1000,"used":50,"reserved":750,"remaining":200,"asked":400`; !strings.Contains(body, want) {
 		t.Errorf("%s is not in %s", want, body)
 	}
+	l.Used, l.Reserved = 200, 900 // the quota was cleared while requests ran
+	body = check(t, refusal(authz.QuotaExceeded, app(), 0, l)).GetDeniedResponse().GetBody()
+	if want := `"used":0,"reserved":200,`; !strings.Contains(body, want) {
+		t.Errorf("after a clear: %s is not in %s", want, body)
+	}
 }

@@ -71,4 +71,8 @@ func TestUsage_Q49_BelowZero(t *testing.T) {
 	if *l.Used != -7 || *l.Left != 107 {
 		t.Errorf("used %d, left %d, want -7 and 107", *l.Used, *l.Left)
 	}
+	running := quota.Account{Base: -900, Holders: []quota.Holder{{ID: "a", Used: 900, Reserved: 900}}} // cleared while it ran
+	if l.fill(quota.Window{ID: "w"}, running); *l.Used != 0 || *l.Reserved != 0 || *l.Left != 100 {
+		t.Errorf("used %d, reserved %d, left %d, want 0, 0 and 100", *l.Used, *l.Reserved, *l.Left)
+	}
 }
