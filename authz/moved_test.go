@@ -14,8 +14,14 @@ import (
 // movingDesk is a desk of a tenant below org:a, whose trees share accounts or do not.
 func movingDesk(t *testing.T, m *storetest.Memory, holder string) *desk {
 	t.Helper()
+	return movingDeskOf(t, m, holder, "amount: 10000")
+}
+
+// movingDeskOf is movingDesk with a limit of the tenant's own.
+func movingDeskOf(t *testing.T, m *storetest.Memory, holder, limit string) *desk {
+	t.Helper()
 	docs := app("units: {tokens: {title: tokens}}\n") +
-		planDoc("user", "tokens: {kind: quota, amount: 10000, unit: tokens, reset: {calendar: month}}") +
+		planDoc("user", "tokens: {kind: quota, "+limit+", unit: tokens, reset: {calendar: month}}") +
 		planDoc("org", "tokens: {kind: quota, amount: 50000, unit: tokens, cascade: true, reset: {calendar: month}}") +
 		tenantDoc("org:old", "{plan: org}") + tenantDoc("org:new", "{plan: org}") +
 		tenantDoc("user:u", `{plan: user, parent: "org:old"}`) + routesDoc(settleDocs)
@@ -108,4 +114,25 @@ func TestSettle_A26_ATenantThatMoves(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What is settled late, before the first request that comes after the move, does not take
+// the requests along to the tree that was left, though nothing makes them wait.
+func TestSettle_A26_BeforeTheFirstRequestAfterAMove(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &storetest.Memory{Trees: true}
+		k := movingDeskOf(t, m, "r1", "amount: 10000, when_used_up: count")
+		first := k.token(k.must(userChat(), authz.Allowed))
+		time.Sleep(time.Minute)
+		other := movingDeskOf(t, m, "r2", "amount: 10000, when_used_up: count")
+		other.move("org:new")
+		other.end(first, tells(200, "x-usage", "7"))
+		other.end(other.token(other.must(userChat(), authz.Allowed)), tells(200, "x-usage", "5"))
+		k.move("org:new")
+		want := "map[org:new org:new:5 org:new user:u:5 org:old org:old:7 org:old user:u:7]"
+		if got := fmt.Sprint(other.accountsByRoot()); got != want {
+			t.Errorf("used %s, want %s", got, want)
+		}
+	})
 }

@@ -47,8 +47,15 @@ func (n *numbers) take(now time.Time) uint64 {
 		n.turn(number/pageNumbers, now)
 		n.mu.Unlock()
 	}
-	if p := n.current.Load(); p != nil {
-		p.Taken.Add(1)
+	p := n.current.Load()
+	if p != nil && p.Index < number/pageNumbers { // another has taken the first of the page, and has not turned yet
+		n.mu.Lock()
+		n.turn(number/pageNumbers, now)
+		n.mu.Unlock()
+		p = n.current.Load()
+	}
+	if p != nil && p.Index == number/pageNumbers {
+		p.take(number)
 	}
 	return number
 }
@@ -65,9 +72,11 @@ func (n *numbers) turn(page uint64, now time.Time) {
 		p := &numberPage{began: now}
 		n.pages[page] = p
 		n.keep(p, page)
-		n.current.Store(p.kept)
-		if p.kept != nil {
-			p.kept.Taken.Store(0) // take counts this one
+		if page == n.top {
+			n.current.Store(p.kept)
+		}
+		if before := n.pages[page-1]; !n.gone && before != nil && before.kept != nil {
+			before.kept.take(page*pageNumbers - 1) // as all before page
 		}
 	}
 	for n.floor < n.top {

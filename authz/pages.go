@@ -31,6 +31,17 @@ type Page struct {
 	Free func()
 }
 
+// take notes that a number of p was taken, and so were all of p before it.
+func (p *Page) take(number uint64) {
+	taken := int64(number%pageNumbers) + 1 //nolint:gosec // small
+	if p.Index == 0 {
+		taken-- // there is no number 0
+	}
+	for before := p.Taken.Load(); before < taken && !p.Taken.CompareAndSwap(before, taken); {
+		before = p.Taken.Load()
+	}
+}
+
 // keep looks for room in which a page is remembered, unless it has some. The caller
 // holds the lock.
 func (n *numbers) keep(p *numberPage, index uint64) {
@@ -49,8 +60,8 @@ func (n *numbers) keep(p *numberPage, index uint64) {
 			p.kept.Settled[i] = ^uint64(0)
 		}
 	}
-	if last, first := n.last.Load(), max(1, index*pageNumbers); !n.gone && last >= first {
-		p.kept.Taken.Store(int64(min(last-first+1, pageNumbers))) //nolint:gosec // small
+	if last := min(n.last.Load(), (index+1)*pageNumbers-1); !n.gone && last >= max(1, index*pageNumbers) {
+		p.kept.take(last)
 	}
 	if !n.gone && index == n.top {
 		n.current.Store(p.kept)

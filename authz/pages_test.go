@@ -1,8 +1,11 @@
 package authz_test
 
 import (
+	"cmp"
 	"context"
+	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -142,6 +145,40 @@ func TestNumbers_C134_Room(t *testing.T) {
 	d.take(authz.PageNumbers)
 	if len(s.pages) != 2 || s.pages[0].Index != 1 {
 		t.Errorf("remembered %+v, want the first page gone", s.pages)
+	}
+}
+
+// Numbers that are taken at once around a page's end count as taken of their own pages, so
+// that what a killed process has left unsettled is counted exactly.
+func TestNumbers_A26_TakenAtOnce(t *testing.T) {
+	t.Parallel()
+	s, d := &shelf{}, &numbersDesk{t: t, now: time.Now()}
+	d.n.SetRoom(7, func(name authz.PageName) *authz.Page {
+		for range 200 { // as a disk that takes its time
+			runtime.Gosched()
+		}
+		return s.room(name)
+	})
+	const takers, each = 8, authz.PageNumbers / 2
+	var all sync.WaitGroup
+	for range takers {
+		all.Go(func() { d.take(each) })
+	}
+	all.Wait()
+	slices.SortFunc(s.pages, func(a, b *authz.Page) int { return cmp.Compare(a.Index, b.Index) })
+	left := int64(takers * each)
+	for i, p := range s.pages {
+		want := min(left, authz.PageNumbers)
+		if i == 0 {
+			want = authz.PageNumbers - 1
+		}
+		if got := p.Taken.Load(); p.Index != uint64(i) || got != want {
+			t.Errorf("page %d: %d numbers are taken, want %d", p.Index, got, want)
+		}
+		left -= want
+	}
+	if left != 0 {
+		t.Errorf("%d numbers are of no page", left)
 	}
 }
 

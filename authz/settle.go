@@ -190,7 +190,7 @@ func (d *Decider) settleLate(at quota.Instant, n *node, terms *quota.Terms, key 
 	key = quota.Key{ // the purse outlives the token
 		Root: strings.Clone(key.Root), Tenant: n.tenant, Limit: strings.Clone(key.Limit), Window: strings.Clone(key.Window),
 	}
-	p := d.keeper.OpenLate(key, terms, &n.mu)
+	p := d.keeper.OpenLate(key, n.root, terms, &n.mu)
 	n.opened(p)
 	uncovered = p.Settle(at, s)
 	n.close(p)

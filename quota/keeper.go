@@ -65,10 +65,11 @@ type Keeper struct {
 	mu     sync.Mutex
 	holder string
 	purses map[Key]*Purse // by keys without their roots
-	// late are purses of accounts in trees that their tenants have left, see OpenLate.
-	late      map[Key]*Purse
-	forgotten bool // some purse was forgotten under this incarnation
-	lost      bool // the store says that this incarnation is not liable
+	// late are purses of accounts in trees that their tenants have left, see OpenLate: of
+	// each account one.
+	late      map[Key][]*Purse // by keys without their roots
+	forgotten bool             // some purse was forgotten under this incarnation
+	lost      bool             // the store says that this incarnation is not liable
 	lanes     lanes
 	reviews   reviewHeap
 	inFlight  int
@@ -100,7 +101,7 @@ func NewKeeper(cfg KeeperConfig, holder string) *Keeper {
 	}
 	k := &Keeper{
 		cfg: cfg, origin: cfg.Now(), holder: holder,
-		purses: make(map[Key]*Purse), late: make(map[Key]*Purse), wakeUp: make(chan struct{}, 1),
+		purses: make(map[Key]*Purse), late: make(map[Key][]*Purse), wakeUp: make(chan struct{}, 1),
 	}
 	k.live.Store(1)
 	return k
@@ -113,128 +114,6 @@ func (k *Keeper) Instant(t time.Time) Instant {
 
 // Wait returns how long a request may wait for a lease.
 func (k *Keeper) Wait() time.Duration { return k.cfg.Wait }
-
-// Open returns the purse of an account, the one that is open already if there is
-// one. lock guards the purse; it must be the same for the same account for as long
-// as the purse is not forgotten. The caller holds it.
-//
-// Where the open one belongs to another tree, because the tenant has moved, it is
-// closed: Open returns it until it is settled, and opens one in the new tree then.
-func (k *Keeper) Open(key Key, window Window, terms *Terms, lock sync.Locker) *Purse {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if p, ok := k.purses[key.account()]; ok {
-		switch {
-		case p.key.Root == key.Root:
-			p.closing = false
-			return p
-		case !p.Settled():
-			p.shut()
-			k.enqueue(p)
-			k.signal()
-			return p
-		}
-		k.drop(p)
-	}
-	p := k.late[key]
-	if p == nil {
-		p = k.newPurse(key, window, terms, lock)
-	} else { // its tenant is back
-		delete(k.late, key)
-		p.window, p.terms, p.closing = window, terms, false
-	}
-	k.purses[key.account()] = p
-	k.most = max(k.most, len(k.purses))
-	return p
-}
-
-// OpenLate is Open for what is settled late: where the open purse belongs to another
-// tree, because the tenant has moved, the one that it returns is of the account that key
-// names all the same. The caller closes it.
-func (k *Keeper) OpenLate(key Key, terms *Terms, lock sync.Locker) *Purse {
-	k.mu.Lock()
-	p := k.purses[key.account()]
-	if p == nil || p.key.Root == key.Root {
-		k.mu.Unlock()
-		return k.Open(key, Window{ID: key.Window}, terms, lock)
-	}
-	defer k.mu.Unlock()
-	if k.cfg.SameAccount == nil || k.cfg.SameAccount(p.key, key) {
-		return p
-	}
-	late := k.late[key]
-	if late == nil {
-		late = k.newPurse(key, Window{ID: key.Window}, terms, lock)
-		k.late[key] = late
-	}
-	late.closing = false
-	return late
-}
-
-// newPurse makes a purse. The caller holds k's lock.
-func (k *Keeper) newPurse(key Key, window Window, terms *Terms, lock sync.Locker) *Purse {
-	return &Purse{key: key, window: window, keeper: k, mu: lock, terms: terms, salt: k.nextSalt()}
-}
-
-// has reports whether p is one that k has not forgotten. The caller holds k's lock.
-func (k *Keeper) has(p *Purse) bool { return k.purses[p.key.account()] == p || k.late[p.key] == p }
-
-// Forget drops a purse that is Settled. The caller holds its lock. It tells
-// whether the purse is gone.
-func (k *Keeper) Forget(p *Purse) bool {
-	if !p.gone && !p.Settled() {
-		return false
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if p.queued || p.busy {
-		return false
-	}
-	k.drop(p)
-	return true
-}
-
-// inPlaceOf returns the purse of p's account that was opened after p was forgotten, if
-// p's lock guards it, too. The caller holds that lock.
-func (k *Keeper) inPlaceOf(p *Purse) *Purse {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if next := k.purses[p.key.account()]; next != nil && next.mu == p.mu {
-		return next
-	}
-	return nil
-}
-
-// drop forgets p. The caller holds p's and k's lock.
-func (k *Keeper) drop(p *Purse) {
-	if p.gone {
-		return // another purse may have its place
-	}
-	p.gone = true
-	p.closeCell()
-	p.unfollow()
-	if k.late[p.key] == p {
-		delete(k.late, p.key)
-	} else {
-		delete(k.purses, p.key.account())
-	}
-	k.forgotten = k.forgotten || p.seq > 0
-	k.shrink()
-}
-
-// shrink gives back the memory of a map that has had far more purses than it has. The
-// caller holds k's lock.
-func (k *Keeper) shrink() {
-	const spare = 4096
-	if k.most < 8*len(k.purses)+spare {
-		return
-	}
-	purses := make(map[Key]*Purse, len(k.purses))
-	for key, p := range k.purses {
-		purses[key] = p
-	}
-	k.purses, k.most = purses, len(purses)
-}
 
 // nextSalt returns what makes the jitter of a purse its own. The caller holds k's lock.
 func (k *Keeper) nextSalt() uint64 {
@@ -300,17 +179,6 @@ func (k *Keeper) lose(holder string) {
 
 // now reads both clocks.
 func (k *Keeper) now() Instant { return k.Instant(k.cfg.Now()) }
-
-// open returns the purses. The caller holds k's lock.
-func (k *Keeper) open() []*Purse {
-	open := make([]*Purse, 0, len(k.purses)+len(k.late))
-	for _, all := range []map[Key]*Purse{k.purses, k.late} {
-		for _, p := range all {
-			open = append(open, p)
-		}
-	}
-	return open
-}
 
 func (k *Keeper) incarnation() string {
 	k.mu.Lock()

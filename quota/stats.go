@@ -57,10 +57,14 @@ func (k *Keeper) Stats() KeeperStats {
 	now := k.now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	purses := len(k.purses)
+	for _, late := range k.late {
+		purses += len(late)
+	}
 	return KeeperStats{
 		Granted: k.stats.granted.Load(), Refused: k.stats.refused.Load(), Reported: k.stats.reported.Load(),
 		Stale: k.stats.stale.Load(), Gone: k.stats.gone.Load(), Failed: k.stats.failed.Load(),
-		Purses: len(k.purses) + len(k.late), Queued: k.lanes.len(), InFlight: k.inFlight,
+		Purses: purses, Queued: k.lanes.len(), InFlight: k.inFlight,
 		Away: k.Away(now), GrantedUnits: k.stats.units.Load(),
 		LetOnUnits: k.stats.letOn.Load(), QueuedUnits: k.stats.letQueue.Load(),
 		Queuers: k.stats.queuers.Load(), Rationed: k.stats.rationed.Load(), DroppedUnits: k.stats.dropped.Load(),
