@@ -110,6 +110,9 @@ func (d *Decider) extended(now time.Time, o *openReservation, units map[string]i
 	o.extended = true
 	d.numbers.reported(o.r.Number)
 	for i := range dec.charges {
+		if o.ended {
+			d.endOne(now, &dec.charges[i], o.r.Decision)
+		}
 		c := dec.charges[i].charged()
 		o.add(&c)
 		d.tellCorrection(&o.r, &c, c.Units)

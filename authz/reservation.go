@@ -57,6 +57,7 @@ func (d *Decider) Seal(dst []byte, now time.Time, dec *Decision, more []Decision
 	case charged == 0:
 		return dst
 	case keys == nil:
+		d.forgetRunning(now, dec, more)
 		d.stats.unsealed.Add(1)
 		return dst
 	}
@@ -69,7 +70,7 @@ func (d *Decider) Seal(dst []byte, now time.Time, dec *Decision, more []Decision
 	dst = append(dst, make([]byte, headSize)...)
 	dst = r.put(dst)
 	if len(dst)-head > maxToken {
-		d.withdraw(now, dec)
+		d.withdraw(now, dec, more)
 		dst = dst[:head]
 	} else {
 		keys.sign.putSeal(dst[head:head+headSize], dst[head+headSize:])
@@ -82,18 +83,25 @@ func (d *Decider) Seal(dst []byte, now time.Time, dec *Decision, more []Decision
 	return dst
 }
 
-// withdraw makes a reservation of dec void whose token nobody would read.
-func (d *Decider) withdraw(now time.Time, dec *Decision) {
+// withdraw makes a reservation of dec and more void whose token nobody would read.
+func (d *Decider) withdraw(now time.Time, dec *Decision, more []Decision) {
 	_ = d.numbers.settle(dec.number, now)
 	d.open.drop(dec.ID)
 	dec.number = 0
 	d.stats.unsealed.Add(1)
-	at := d.keeper.Instant(now)
+	d.forgetRunning(now, dec, more)
+}
+
+// forgetRunning makes what dec and more were charged that of running requests no more:
+// nothing will say when they end.
+func (d *Decider) forgetRunning(now time.Time, dec *Decision, more []Decision) {
 	for i := range dec.charges {
-		c := &dec.charges[i]
-		c.node.mu.Lock()
-		c.release(at, dec.ID)
-		c.node.mu.Unlock()
+		d.endOne(now, &dec.charges[i], dec.ID)
+	}
+	for i := range more {
+		for j := range more[i].charges {
+			d.endOne(now, &more[i].charges[j], more[i].ID)
+		}
 	}
 }
 

@@ -18,6 +18,13 @@ func (c *charge) release(at quota.Instant, id ID) {
 	}
 }
 
+// endOne is release for one charge of a request that has ended.
+func (d *Decider) endOne(now time.Time, c *charge, id ID) {
+	c.node.mu.Lock()
+	defer c.node.mu.Unlock()
+	c.release(d.keeper.Instant(now), id)
+}
+
 // released notes that the request of r, which this process admitted, has ended: what it
 // was charged of its units, as charges say, is that of a running one no more.
 func (d *Decider) released(now time.Time, r *Reservation, charges []Charged, ended func(unit string) bool) {

@@ -1,6 +1,8 @@
 package authz_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,6 +138,16 @@ func TestSettle_A41_NothingStaysReserved(t *testing.T) {
 			}
 			k.end(token, answered(200))
 		},
+		"ended, and extended": func(k *desk, dec *authz.Decision, token string) {
+			k.end(token, answered(200))
+			if _, err := k.extend(dec, 500); err != nil {
+				k.t.Error(err)
+			}
+			if got := k.reservedTokens(); got != 0 {
+				k.t.Errorf("%d are reserved by what comes after the end", got)
+			}
+			_ = k.report(dec, 7)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -191,5 +203,36 @@ func TestSettle_A41_LostEndsAreForgotten(t *testing.T) {
 		if a := k.accountOf("org:a", "tokens"); a.Used() != 4000 || a.Reserved() != 0 {
 			t.Errorf("%d of %d are reserved still", a.Reserved(), a.Used())
 		}
+	})
+}
+
+// What is not sealed is not said to run: nothing would tell of its end.
+func TestSeal_A41_NothingRunsWithoutAToken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limits := "tokens: {kind: quota, amount: 10000, unit: tokens, reset: {calendar: month}}\n"
+		for i := range 60 {
+			limits += fmt.Sprintf("q%d: {kind: quota, amount: 10, reset: {calendar: month}}\n", i)
+		}
+		k := newDesk(t, app("units: {tokens: {title: tokens}}\ndefaults: {plan: free}")+planDoc("free", limits)+routesDoc(`
+- {name: chat, match: {path: /chat}, units: {tokens: {reserve: 40, use: [{response_header: x-usage}]}}}
+`))
+		unsealed := func(name string) {
+			t.Helper()
+			req := at("/chat")
+			req.Headers[0].Value = "o:" + strings.Repeat("é", 125)
+			dec := k.must(req, authz.Allowed)
+			more := []authz.Decision{*k.must(req, authz.Allowed)}
+			if token := k.d.Seal(nil, time.Now(), dec, more); len(token) > 0 {
+				t.Fatalf("%s: a token of %d bytes", name, len(token))
+			}
+			req.CheckOnly = true
+			if got := limit(t, k.ask(req), "tokens").Reserved; got != 0 {
+				t.Errorf("%s: %d are reserved", name, got)
+			}
+		}
+		unsealed("no key yet")
+		k.seals()
+		unsealed("too long")
 	})
 }

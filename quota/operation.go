@@ -90,6 +90,7 @@ func (p *Purse) recounted(now Instant, res Result) {
 	p.op, p.recount, p.seq = nil, nil, op.Seq
 	p.maybe = res.Seq < op.Seq
 	p.held = max(p.held, sum(op.Hold)+op.Want) // should that have been granted it goes back
+	p.reserved.told = max(p.reserved.told, op.Reserved)
 	p.contacted, p.lastContact = true, now
 	if res.Seq > 0 {
 		p.know(now, res.Own)

@@ -249,7 +249,7 @@ func (p *Purse) planReport(now Instant) {
 // reportDue reports whether what p used has waited for long enough.
 func (p *Purse) reportDue(now Instant) bool {
 	if p.used == p.reported {
-		return p.reservedDiffers(now) && now.since(p.lastContact) >= p.reportAfter()
+		return p.reservedDiffers(now) && (p.closing || now.since(p.lastContact) >= p.reportAfter())
 	}
 	return p.closing || p.overdue || !p.contacted || now.since(p.pending.at) >= p.reportAfter()
 }

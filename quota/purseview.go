@@ -32,15 +32,15 @@ func (p *Purse) Left(now Instant) int64 {
 }
 
 // Settled reports whether the store knows all there is to know: nothing is held,
-// nothing is unreported and nothing is under way.
+// nothing is unreported, nothing is under way and no request is said to run.
 func (p *Purse) Settled() bool {
-	return p.op == nil && p.wait == nil && p.held == 0 && p.used == p.reported && len(p.lots) == 0
+	return p.op == nil && p.wait == nil && p.reserved.told == 0 && p.held == 0 && p.used == p.reported && len(p.lots) == 0
 }
 
 // unfinished reports whether p has an operation to bring to an end, somebody to answer
 // or an account to leave.
 func (p *Purse) unfinished() bool {
-	return p.op != nil || p.wait != nil && p.recall.until == 0 || p.closing && (p.held > 0 || p.used != p.reported)
+	return p.op != nil || p.wait != nil && p.recall.until == 0 || p.closing && (p.held > 0 || p.used != p.reported || p.reserved.told > 0)
 }
 
 // Contacted reports whether the store has told what others have used, no longer ago than a

@@ -80,7 +80,7 @@ func (p *Purse) Returning(now Instant) (units int64, since time.Duration) {
 // reservedDiffers reports whether the account says that requests run, and none does: then
 // it has to be told, be it by an operation for this alone.
 func (p *Purse) reservedDiffers(now Instant) bool {
-	return p.reserved.told > 0 && p.Reserved(now) == 0
+	return p.reserved.told > 0 && (p.closing || p.Reserved(now) == 0)
 }
 
 // reservedToTell is what an operation says of reservations. A purse that is closed says

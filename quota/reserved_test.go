@@ -2,9 +2,11 @@ package quota_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/meteproject/mete/quota"
+	"github.com/meteproject/mete/store/storetest"
 )
 
 // Reservations count for 16 to 32 minutes, and releasing one that is forgotten, or was
@@ -54,5 +56,49 @@ func TestApply_A41_Reserved(t *testing.T) {
 	a, _ = quota.Apply(a, quota.Operation{Holder: "a", Seq: 2, Used: 9, Ceiling: 100, Gone: []string{"b"}})
 	if a.Used() != 14 || a.Reserved() != 0 {
 		t.Errorf("%+v", a)
+	}
+}
+
+// A purse is not forgotten while its account says that requests run: what is closed, with
+// the request over or not, says before that none does.
+func TestClose_A41_SaysThatNothingRuns(t *testing.T) {
+	t.Parallel()
+	for name, over := range map[string]bool{"the request is over": true, "it runs": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := &storetest.Memory{}
+				r := open(t, m, "a", terms(1000))
+				r.mustCharge(10)
+				began := time.Now().UnixNano()
+				r.lock.Lock()
+				r.purse.Reserve(r.at(), began, 10, true)
+				r.lock.Unlock()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if got := m.Account(key()).Reserved(); got != 10 {
+					t.Fatalf("%d are reserved while it runs", got)
+				}
+				r.lock.Lock()
+				if over {
+					r.purse.Release(r.at(), began, 10, true)
+				}
+				r.purse.Close()
+				if r.keeper.Forget(r.purse) {
+					t.Error("forgotten too early")
+				}
+				r.lock.Unlock()
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if a := m.Account(key()); a.Used() != 10 || a.Reserved() != 0 {
+					t.Errorf("%d of %d are reserved of what is closed", a.Reserved(), a.Used())
+				}
+				r.lock.Lock()
+				defer r.lock.Unlock()
+				if !r.purse.Gone() {
+					t.Error("not forgotten")
+				}
+			})
+		})
 	}
 }

@@ -65,6 +65,7 @@ type leftFilter struct {
 	OlderThan string   `json:"older_than"` // 10m
 
 	least time.Duration
+	named map[string]bool // Decisions
 }
 
 // forgiven is what POST /v1/reservations/forgive answers.
@@ -113,16 +114,18 @@ func (f *leftFilter) check(forgiving bool) error {
 	if f.OlderThan != "" {
 		d, err := time.ParseDuration(f.OlderThan)
 		if err != nil || d < 0 {
-			return fmt.Errorf("older_than %q: is no duration such as 10m", f.OlderThan)
+			return fmt.Errorf("older_than %q: not a duration such as 10m", f.OlderThan)
 		}
 		f.least = d
 	}
+	f.named = make(map[string]bool, len(f.Decisions))
 	for i, d := range f.Decisions {
 		id, err := authz.ParseID(d)
 		if err != nil {
 			return fmt.Errorf("decisions: %q: %w", d, err)
 		}
 		f.Decisions[i] = id.String()
+		f.named[f.Decisions[i]] = true
 	}
 	if n := btoi(len(f.Decisions) > 0) + btoi(f.Tenant != "") + btoi(f.All); forgiving && n != 1 {
 		return errors.New("name one of decisions, tenant and all")
@@ -140,7 +143,7 @@ func btoi(b bool) int {
 // matches reports whether f means one, whatever its age.
 func (f *leftFilter) matches(one *leftReservation) bool {
 	if len(f.Decisions) > 0 {
-		return slices.Contains(f.Decisions, one.Decision)
+		return f.named[one.Decision]
 	}
 	return f.Tenant == "" || slices.ContainsFunc(one.Charges, func(c leftCharge) bool { return c.Tenant == f.Tenant })
 }
