@@ -20,7 +20,7 @@ RACE := $(shell command -v "$${CC:-$$(go env CC)}" >/dev/null 2>&1 && echo -race
 BIN := $(CURDIR)/bin
 GO  ?= go
 
-# A tool's stamp carries its version, so that a new pin builds it anew.
+# A tool's stamp carries its version, so that a new pin builds it again.
 LINT_STAMP := $(BIN)/.golangci-lint-$(GOLANGCI_LINT_VERSION)
 BUF_STAMP  := $(BIN)/.buf-$(BUF_VERSION)
 GEN_STAMP  := $(BIN)/.protoc-gen-go-$(PROTOC_GEN_GO_VERSION)

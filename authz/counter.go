@@ -34,7 +34,7 @@ func (d *Decider) CountDescriptors(ctx context.Context, now time.Time, domain st
 			d.stats.rules.count(&t)
 			break
 		}
-		c.again() // the documents or the purses changed: decide anew
+		c.again() // the documents or the purses changed: decide again
 		if t.short != nil {
 			patience.wait(ctx, now, t.short, t.wait)
 		}

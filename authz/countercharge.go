@@ -8,7 +8,7 @@ import (
 )
 
 // refund gives back what refunds tell of: at most what is used, and each once, however
-// often the request is decided anew.
+// often the request is decided again.
 func (t *counting) refund() {
 	for i := range t.asks {
 		it := &t.scratch.items[i]

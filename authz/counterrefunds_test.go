@@ -88,7 +88,7 @@ func TestCount_C030_LookAndGiveBack(t *testing.T) {
 }
 
 // A refund beside a limit that waits for a lease is given once, though the request is
-// decided anew after the wait.
+// decided again after the wait.
 func TestCount_P13_RefundsOnceBesideAWait(t *testing.T) {
 	inBubble(t, edge("", limited("a", "week", 10), limited("b", "minute", 10)), func(_ *testing.T, k *desk) {
 		k.count("a=1 x3", "b=1 x9")

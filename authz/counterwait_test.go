@@ -171,7 +171,7 @@ func TestCount_P13_RefundsOfWhatOthersUsedSince(t *testing.T) {
 }
 
 // C26: what values without room take of the slots that they share is in no account, and
-// counted as that once, with all descriptors, however often it is decided anew.
+// counted as that once, with all descriptors, however often it is decided again.
 func TestCount_C26_UncountedOnce(t *testing.T) {
 	for _, choice := range []string{"allow", "deny"} {
 		t.Run(choice, func(t *testing.T) {

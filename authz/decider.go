@@ -106,7 +106,7 @@ func (d *Decider) SetSnapshot(s *plan.Snapshot) {
 }
 
 // SetReplicas tells how many replicas are live, this one included: split limits
-// are shared out anew (R24, R25).
+// are shared out again (R24, R25).
 func (d *Decider) SetReplicas(n int) {
 	d.keeper.SetReplicas(n)
 	d.replace(func(c *current) {
@@ -167,7 +167,7 @@ func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *
 		if done {
 			break
 		}
-		id := dec.ID // the documents or the purses changed: decide anew
+		id := dec.ID // the documents or the purses changed: decide again
 		dec.Reset()
 		dec.ID = id
 		if lease != nil {
@@ -182,7 +182,7 @@ func (d *Decider) decide(ctx context.Context, now time.Time, req *Request, dec *
 }
 
 // decideUnder decides req under one snapshot. It reports whether dec holds the
-// answer; if not, the caller decides anew, after it has waited for lease if that
+// answer; if not, the caller decides again, after it has waited for lease if that
 // is not nil, until limit after the request came. patience reports whether there is time
 // to wait.
 func (d *Decider) decideUnder(cur *current, now time.Time, req *Request, dec *Decision, patience *patience) (done bool, lease <-chan struct{}, limit time.Duration) {

@@ -62,7 +62,7 @@ func (d *Decider) verify(snap *plan.Snapshot, app *plan.App, now time.Time, req 
 		return c, false
 	}
 	if !plan.IsTenant(c.tenant) {
-		return c, refuseCaller(dec, "the tenant is no name of 1 to 256 bytes without commas and control characters")
+		return c, refuseCaller(dec, "the tenant is not a name of 1 to 256 bytes without commas and control characters")
 	}
 	if c.principal == "" && !principal(app, req, dec, &c) {
 		return c, false

@@ -155,7 +155,7 @@ func assumed(tariff *plan.Tariff, res *plan.Reserve, r *Reservation, c *Charged)
 }
 
 // number returns the number that a source tells, if it tells one: decimal digits, a plus
-// before them or not. What is no whole number from 0 up is none (cases C090 and C171), and
+// before them or not. What is not a whole number from 0 up is none (cases C090 and C171), and
 // is counted.
 func (d *Decider) number(s *plan.Source, response Response) (int64, bool) {
 	if response == nil {

@@ -27,7 +27,7 @@ type node struct {
 	generation uint64
 	followed   int64  // monotonic time by which terms were computed that it follows
 	root       string // of the tree that the purses are in
-	dead       bool   // evicted: a path that leads here has to be built anew
+	dead       bool   // evicted: a path that leads here has to be built again
 	slots      []*slot
 	// purses are all that mu guards and the keeper may still know: those of the
 	// slots, and closed ones that are not settled yet.
@@ -244,7 +244,7 @@ func (s *slot) turnRate(cur *current, before *plan.EffectiveLimit) (forgiven int
 }
 
 // cut makes s follow the calendar of its limit. Windows that are not the same ones have
-// other accounts. A time zone that was read anew is the same one.
+// other accounts. A time zone that was read again is the same one.
 func (n *node) cut(s *slot) {
 	before := s.calendar
 	s.calendar = Calendar(s.limit)

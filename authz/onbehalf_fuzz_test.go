@@ -101,7 +101,7 @@ func FuzzOnBehalfClaims(f *testing.F) {
 		}
 		var h, c map[string]any
 		if json.Unmarshal([]byte(header), &h) != nil || json.Unmarshal([]byte(claims), &c) != nil {
-			t.Fatalf("%q %q: is no JSON and honoured", header, claims)
+			t.Fatalf("%q %q: is not JSON and honoured", header, claims)
 		}
 		issued, _ := c["iat"].(float64)
 		expires, _ := c["exp"].(float64)

@@ -170,7 +170,7 @@ func TestDecide_R22_R23_R24_R25_FullAndSplit(t *testing.T) {
 }
 
 // Known effects of counting in each replica's memory: a customer whose requests all
-// reach one replica has that one's share alone (R27), and a process that begins anew has
+// reach one replica has that one's share alone (R27), and a process that begins again has
 // full buckets (R28).
 func TestDecide_R27_R28_KnownEffects(t *testing.T) {
 	t.Parallel()

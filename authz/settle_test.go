@@ -141,7 +141,7 @@ func TestSettle_P64_P65_A37_SourcesInOrder(t *testing.T) {
 	}
 }
 
-// What is no whole number from 0 up changes nothing: what was reserved is used.
+// What is not a whole number from 0 up changes nothing: what was reserved is used.
 func TestSettle_C090_NumbersThatAreNone(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{"-5", "NaN", "1e9", "1.5", "", "0x10", "1000000000000000", "18446744073709551617", "7,7", "\xff"} {

@@ -23,7 +23,7 @@ const (
 	// Null: it says that there is none, as null does, which identity providers write for
 	// a user without an organisation.
 	Null
-	// Other is anything that is no value: a list, a map, a number that is not whole or too
+	// Other is anything that is not a value: a list, a map, a number that is not whole or too
 	// large to be told from its neighbours, several lines of a header.
 	Other
 	Value
@@ -39,7 +39,7 @@ func (f Found) fault(s *plan.Source) string {
 	case s.Kind == plan.SourceRequestHeader:
 		return "the " + what(s) + " holds no name, or several"
 	}
-	return "the " + what(s) + " is no name"
+	return "the " + what(s) + " is not a name"
 }
 
 // firstOf returns the index of the first of sources that decides, with what req has for

@@ -82,7 +82,7 @@ func TestIdentity_AClaimWithDotsInItsName(t *testing.T) {
 	k.must(req, authz.Allowed)
 }
 
-// What is no name, or a list of them, is no new customer on the default plan (issue 12, B4).
+// What is not a name, or a list of them, is no new customer on the default plan (issue 12, B4).
 func TestIdentity_AListIsNobody(t *testing.T) {
 	t.Parallel()
 	k := newDesk(t, strings.Replace(
@@ -223,7 +223,7 @@ func TestIdentity_A401SaysWhatWasLookedFor(t *testing.T) {
 		"an unknown key":     {with("x-api-key", "secret"), "the API key in x-api-key is not known"},
 		"a disabled key":     {with("authorization", "bearer mk_off"), "the API key in authorization is disabled"},
 		"a list of names":    {with("x-owner", "secret,secret"), "the header x-owner holds no name, or several"},
-		"a malformed claim":  {claimed("!other", "-"), "the claim org in the metadata of envoy.filters.http.jwt_authn is no name"},
+		"a malformed claim":  {claimed("!other", "-"), "the claim org in the metadata of envoy.filters.http.jwt_authn is not a name"},
 		"a null claim":       {claimed("!null", "secret"), "the claim org in the metadata of envoy.filters.http.jwt_authn says that there is none, and a request header must not say otherwise"},
 		"two lines of a key": {authz.Request{Headers: []authz.Field{{Name: "x-api-key", Value: "secret"}, {Name: "x-api-key", Value: "secret2"}}}, "the API key in x-api-key comes in several lines"},
 	} {

@@ -97,7 +97,7 @@ func TestTree_PoolRootAndNoCascade(t *testing.T) {
 
 // A tenant that moves into another tree has its accounts there from then on, also at
 // a replica that has a purse open: else it would go on in the old one here, and begin
-// anew elsewhere.
+// again elsewhere.
 func TestTree_AMovedTenantLeavesItsOldAccounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

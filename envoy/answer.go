@@ -18,7 +18,7 @@ type answer struct {
 	d   *authz.Decision
 	app *plan.App // the zero App if the decision has none
 	now time.Time
-	pk  func(node string) [9]byte // nil: there is no secret
+	pk  func(node string) [9]byte // nil: there is not a secret
 
 	web         bool // a gRPC call that Envoy's filter has made of one to gRPC-Web
 	unknownHost int  // status of a request that no app is for; 0: the default

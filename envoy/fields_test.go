@@ -157,7 +157,7 @@ func TestFieldsLeftOut(t *testing.T) {
 	if got := r.GetOkResponse().GetResponseHeadersToAdd(); len(got) != 0 {
 		t.Errorf("headers %v, want none", got)
 	}
-	limits[2].Leaf = true // the caller's own figures are no secret to it
+	limits[2].Leaf = true // the caller's own figures are not secret to it
 	if _, state := envoy.Fields(&authz.Decision{App: a, Limits: limits}, nil); state != `"theirs";r=1;t=0` {
 		t.Errorf("state %s", state)
 	}

@@ -277,9 +277,9 @@ func TestCounted_C156_WhatCannotBeRead(t *testing.T) {
 		logged string
 		byRule string // the answer where the key has a rule
 	}{
-		{"unit UNKNOWN", wrong(typev3.RateLimitUnit_UNKNOWN, 0), "descriptors[1].limit.unit: 0 is no unit", "OK OK OK"},
-		{"unit 9", wrong(9, 0), "descriptors[1].limit.unit: 9 is no unit", "OK OK OK"},
-		{"unit -1", wrong(-1, 0), "descriptors[1].limit.unit: -1 is no unit", "OK OK OK"},
+		{"unit UNKNOWN", wrong(typev3.RateLimitUnit_UNKNOWN, 0), "descriptors[1].limit.unit: 0 is not a unit", "OK OK OK"},
+		{"unit 9", wrong(9, 0), "descriptors[1].limit.unit: 9 is not a unit", "OK OK OK"},
+		{"unit -1", wrong(-1, 0), "descriptors[1].limit.unit: -1 is not a unit", "OK OK OK"},
 		{"101 years", wrong(typev3.RateLimitUnit_YEAR, 101), "descriptors[1].limit.unit_multiplier: 101 makes too long a window", "OK OK OK"},
 		{"too many minutes", wrong(typev3.RateLimitUnit_MINUTE, math.MaxUint32), "unit_multiplier: 4294967295 makes", "OK OK OK"},
 		{"a long value", func(key string) *ratelimitcommonv3.RateLimitDescriptor {

@@ -40,7 +40,7 @@ func (o *override) limit(i int) (plan.DescriptorLimit, error) {
 	if l.Unit == 0 {
 		return l, &wireError{
 			fmt.Sprintf("descriptors[%d].limit.unit", i),
-			fmt.Sprintf("%d is no unit; send SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6) or WEEK (7)", o.unit),
+			fmt.Sprintf("%d is not a unit; send SECOND (1), MINUTE (2), HOUR (3), DAY (4), MONTH (5), YEAR (6) or WEEK (7)", o.unit),
 		}
 	}
 	if most := l.Unit.LongestMultiplier(); l.Multiplier > most {

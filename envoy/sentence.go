@@ -37,7 +37,7 @@ func (a *answer) sentence(b []byte) []byte {
 	return append(b, "The caller may not use this API."...)
 }
 
-// nobody says what was looked for and where, and what was wrong with it. That is no secret:
+// nobody says what was looked for and where, and what was wrong with it. That is not secret:
 // the values are, and none of them is said.
 func (a *answer) nobody(b []byte) []byte {
 	if a.d.Why == "" {

@@ -82,7 +82,7 @@ func tornAt(f *os.File, size int64) (int64, error) {
 	// A machine that lost power may leave zeros in place of what was not synced.
 	said := string(bytes.TrimRight(torn, "\x00"))
 	if len(torn) == maxTorn || !strings.HasPrefix(said, head) && !strings.HasPrefix(head, said) {
-		return 0, errors.New("ends with something that is no usage event; " +
+		return 0, errors.New("ends with something that is not a usage event; " +
 			"name another file, or move this one away")
 	}
 	return int64(len(torn)), nil

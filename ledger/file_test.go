@@ -156,7 +156,7 @@ func TestNewEvents_C138_OtherFilesAreLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := ledger.NewEvents(config(t, ledger.Config{Path: path}))
-		if err == nil || !strings.Contains(err.Error(), "is no usage event") || !strings.Contains(err.Error(), path) {
+		if err == nil || !strings.Contains(err.Error(), "is not a usage event") || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != text {

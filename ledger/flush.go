@@ -63,7 +63,7 @@ func (e *Events) Reopen() error {
 	cutOff, err := e.file.reopen()
 	e.tellTorn(cutOff)
 	if err != nil {
-		return fmt.Errorf("open the file of usage events anew: %w", err)
+		return fmt.Errorf("open the file of usage events again: %w", err)
 	}
 	return nil
 }

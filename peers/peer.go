@@ -150,7 +150,7 @@ func (p *peer) failed(began time.Time, why outcome) {
 func (p *peer) warn(why outcome) {
 	text := "replica is announced but does not answer: check that replicas reach each other at this address"
 	if why == misdirected {
-		text = "another process answers at the address of this replica: it was started anew there, or the address is not its own"
+		text = "another process answers at the address of this replica: it was started again there, or the address is not its own"
 	}
 	p.r.cfg.Log.Warn().Err(p.cause).Str("peer", name(p.process)).Str("address", p.line.where()).Str("outcome", why.String()).
 		Msg(text + "; what it decided is settled by the one that takes its place")

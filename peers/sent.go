@@ -24,7 +24,7 @@ type sentMarker struct{}
 
 var _ stats.Handler = sentMarker{}
 
-// HandleRPC implements [stats.Handler]. gRPC begins a call anew by itself only if the peer
+// HandleRPC implements [stats.Handler]. gRPC begins a call again by itself only if the peer
 // has said that it did not look at it, as one that stops does.
 func (sentMarker) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	m, ok := ctx.Value(sentKey{}).(*sentMark)

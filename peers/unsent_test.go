@@ -175,10 +175,10 @@ func TestRun_C135_AnAddressOfSeveralProcessesDoesNotFillTheLog(t *testing.T) {
 			a.hear(number{2, i}, 7)
 			time.Sleep(3 * time.Second)
 		}
-		if n := w.log.count("was started anew there"); n == 0 || n > 6 {
+		if n := w.log.count("was started again there"); n == 0 || n > 6 {
 			t.Errorf("told %d times in five minutes", n)
 		}
-		if n, again := w.log.count("was started anew there"), w.log.count("reached again"); again > n {
+		if n, again := w.log.count("was started again there"), w.log.count("reached again"); again > n {
 			t.Errorf("told %d times that it is back, after %d", again, n)
 		}
 	})

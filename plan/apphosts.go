@@ -68,7 +68,7 @@ func before(a, b *App) bool {
 	return a.Name < b.Name
 }
 
-// compileApps finds out anew which host and which domain belong to which app.
+// compileApps finds out again which host and which domain belong to which app.
 // Where two apps claim one, which Check refuses, the first by name has it; one that was
 // never valid has no hosts, and its domain only where no other wants that.
 func (c *Catalog) compileApps() {

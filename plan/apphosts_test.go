@@ -46,7 +46,7 @@ func TestAppByHost_AllOtherHosts(t *testing.T) {
 	}
 }
 
-// Hosts that are none have no app of their own, and are no pattern either.
+// Hosts that are none have no app of their own, and are not patterns either.
 func TestAppByHost_HostsThatAreNone(t *testing.T) {
 	t.Parallel()
 	s := catalog(t, appWith("two", "{hosts: [two.example.com, '*.b.org']}")).Snapshot()
@@ -102,7 +102,7 @@ func TestApp_TheHostOfAllOthersIsOnesAlone(t *testing.T) {
 	if level, path := docs[0].Needs(); level != 5 || path != "spec.envoy.hosts[0]" {
 		t.Errorf("needs level %d for %q", level, path)
 	}
-	// Elsewhere "*" is no host: rules without hosts are for all of them.
+	// Elsewhere "*" is not a host: rules without hosts are for all of them.
 	_, problems = plan.Decode("", []byte(doc("Routes", "r", "{app: star, rules: [{match: {hosts: ['*']}}]}")))
 	if !plan.Refused(problems) {
 		t.Error(`a rule may name the host "*"`)

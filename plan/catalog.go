@@ -254,7 +254,7 @@ func (c *Catalog) routesApp(name string) string {
 	return ""
 }
 
-// compileRoutes builds the rules of an app anew.
+// compileRoutes builds the rules of an app again.
 func (c *Catalog) compileRoutes(app string) {
 	old := c.now.apps.entries[app]
 	if old == nil {

@@ -180,7 +180,7 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("%q decodes once: %s", d.Text, lines(problems))
 			}
 			if v, ok := plan.Plain(d.Text); !ok {
-				t.Errorf("%q decodes and is no value", d.Text)
+				t.Errorf("%q decodes and is not a value", d.Text)
 			} else if err := schema.Validate(v); err != nil {
 				t.Errorf("%q decodes and the schema refuses it: %v", d.Text, err)
 			}

@@ -95,9 +95,9 @@ func TestCheck_Tenants(t *testing.T) {
 		"tenant, override of it": {[]string{appText, freePlan, doc("Tenant", "org:a", "{plan: free, limits: {daily: {kind: quota, amount: 5, reset: {calendar: day}}}, overrides: {daily: {amount: 1, reason: less}}}")}, ""},
 		"tenant, inherited":      {[]string{appText, freePlan, doc("Tenant", "org:a", "{plan: free}"), doc("Tenant", "user:a", `{parent: "org:a", overrides: {rps: {amount: 1, reason: less}}}`)}, ""},
 		"tenant, by default":     {[]string{withDefault, freePlan, doc("Tenant", "org:a", "{overrides: {rps: {amount: 1, reason: less}}}")}, ""},
-		"tenant, burst of quota": {[]string{appText, freePlan, doc("Tenant", "org:a", "{plan: free, overrides: {monthly: {burst: 1, reason: less}}}")}, "f:5:41: spec.overrides.monthly: monthly is no rate and has no burst; leave burst out"},
+		"tenant, burst of quota": {[]string{appText, freePlan, doc("Tenant", "org:a", "{plan: free, overrides: {monthly: {burst: 1, reason: less}}}")}, "f:5:41: spec.overrides.monthly: monthly is not a rate and has no burst; leave burst out"},
 		"tenant, no plan":        {[]string{appText, doc("Tenant", "org:a", "{overrides: {rps: {amount: 1, reason: less}}}")}, "f:5:25: spec.overrides.rps: there is no limit rps to override"},
-		"tenant, billing":        {[]string{appText, billing, doc("Tenant", "org:a", "{plan: bill}")}, "f:5:7: spec: limit c of its plan starts anew by billing; write billing_anchor, the day of the month"},
+		"tenant, billing":        {[]string{appText, billing, doc("Tenant", "org:a", "{plan: bill}")}, "f:5:7: spec: limit c of its plan starts again by billing; write billing_anchor, the day of the month"},
 		"tenant, billing anchor": {[]string{appText, billing, doc("Tenant", "org:a", "{plan: bill, billing_anchor: 3}")}, ""},
 		"tenant, unit":           {[]string{appText, doc("Tenant", "org:a", "{app: api, limits: {x: {kind: rate, unit: gpus, amount: 5, window: 1s}}}")}, "f:5:49: spec.limits.x.unit: app api has no unit gpus; declare it in spec.units of the app"},
 

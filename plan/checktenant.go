@@ -59,12 +59,12 @@ func (k *checker) plansOf(t *Tenant, plan string) []string {
 	return plans
 }
 
-// billing reports the limits of a plan that start anew on a day which neither they
+// billing reports the limits of a plan that start again on a day which neither they
 // nor the tenant name.
 func (k *checker) billing(t *Tenant, p *Plan) {
 	for i := range p.Limits {
 		if l := &p.Limits[i]; l.Kind == Quota && l.Reset.Kind == CalendarBilling && l.Reset.Anchor == 0 && !hasLimit(t.Limits, l.Name) {
-			k.fail("spec", "limit %s of its plan starts anew by billing; write billing_anchor, the day of the month", l.Name)
+			k.fail("spec", "limit %s of its plan starts again by billing; write billing_anchor, the day of the month", l.Name)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func (r *reader) statuses(n *node, path string) StatusSet {
 		switch {
 		case item.kind != stringNode && item.kind != numberNode,
 			len(s) != 3, s[0] < '1', s[0] > '5', !class && strings.Trim(s, "0123456789") != "":
-			r.fail(item, path, "%s is no status; write one such as 2xx or 204", item.shown())
+			r.fail(item, path, "%s is not a status; write one such as 2xx or 204", item.shown())
 		case slices.Contains(before, s):
 			r.fail(item, path, "%s is listed twice; keep one", s)
 		case class:

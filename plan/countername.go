@@ -20,7 +20,7 @@ type CounterEntry struct {
 
 // Counter reads the name of a counter, as Match and AppendCounter append it: what it
 // counts, and the rule that counts there now; nil where none does, because the rule is
-// gone or Envoy sends the limit along. It returns false for what is no name of t's domain.
+// gone or Envoy sends the limit along. It returns false for what is not a name of t's domain.
 func (t *DescriptorTable) Counter(name string) (entries []CounterEntry, m *DescriptorMatch, ok bool) {
 	rest, ok := strings.CutPrefix(name, string(t.name))
 	if !ok || rest == "" {

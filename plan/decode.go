@@ -360,7 +360,7 @@ func (o *object) webhook() *Webhook {
 	if n := o.field("events"); n != nil && n.kind == listNode {
 		for i, item := range n.items {
 			if item.kind == stringNode && !isEvent(item.text) {
-				o.fail(item, o.at("events["+strconv.Itoa(i)+"]"), "%q is no event; write one such as quota.threshold_reached or quota.*", short(item.text))
+				o.fail(item, o.at("events["+strconv.Itoa(i)+"]"), "%q is not an event; write one such as quota.threshold_reached or quota.*", short(item.text))
 			}
 		}
 	}

@@ -125,17 +125,17 @@ func TestDecode_C112_ByHand(t *testing.T) {
 		}
 	}
 	for name, row := range map[string]struct{ text, want string }{
-		"JSON with a comment":     {"{ // ours\n" + asJSON[1:], `1:3: is no JSON: invalid character '/' looking for beginning of object key string`},
+		"JSON with a comment":     {"{ // ours\n" + asJSON[1:], `1:3: is not JSON: invalid character '/' looking for beginning of object key string`},
 		"JSON with a duplicate":   {strings.Replace(asJSON, `"amount":10`, `"amount":10,"amount":20`, 1), "1:124: spec.limits.per_second.amount: is written twice, first in line 1; keep one"},
-		"JSON with more after it": {asJSON + "\n{}", `2:1: is no JSON: invalid character '{' after top-level value`},
-		"JSON with NaN":           {strings.Replace(asJSON, `:10`, `:NaN`, 1), `1:121: is no JSON: invalid character 'N' looking for beginning of value`},
+		"JSON with more after it": {asJSON + "\n{}", `2:1: is not JSON: invalid character '{' after top-level value`},
+		"JSON with NaN":           {strings.Replace(asJSON, `:10`, `:NaN`, 1), `1:121: is not JSON: invalid character 'N' looking for beginning of value`},
 		"JSON with -1":            {strings.Replace(asJSON, `:10`, `:-1`, 1), "1:121: spec.limits.per_second.amount: -1 is below 0; write a number, or unlimited for no bound"},
-		"JSON with null":          {strings.Replace(asJSON, `:10`, `:null`, 1), "1:121: spec.limits.per_second.amount: has no value, which is no zero; write one or leave the field out"},
+		"JSON with null":          {strings.Replace(asJSON, `:10`, `:null`, 1), "1:121: spec.limits.per_second.amount: has no value, which is not zero; write one or leave the field out"},
 		"JSON with text":          {strings.Replace(asJSON, `:10`, `:"100"`, 1), `1:121: spec.limits.per_second.amount: "100" is in quotes; write 100 without them`},
-		"JSON with nothing":       {strings.Replace(asJSON, `:10`, `:""`, 1), `1:121: spec.limits.per_second.amount: "" is no number; write a whole number in digits`},
-		"JSON rounded by a tool":  {strings.Replace(asJSON, `:10`, `:1e15`, 1), "1:121: spec.limits.per_second.amount: 1e15 is no whole number; write digits 0 to 9 alone, without point, sign, exponent or _"},
-		"JSON comma":              {strings.Replace(asJSON, `10,`, `10,,`, 1), `1:124: is no JSON: invalid character ',' looking for beginning of object key string`},
-		"JSON cut off":            {`{"limit":`, "1:9: is no JSON: unexpected end of JSON input"},
+		"JSON with nothing":       {strings.Replace(asJSON, `:10`, `:""`, 1), `1:121: spec.limits.per_second.amount: "" is not a number; write a whole number in digits`},
+		"JSON rounded by a tool":  {strings.Replace(asJSON, `:10`, `:1e15`, 1), "1:121: spec.limits.per_second.amount: 1e15 is not a whole number; write digits 0 to 9 alone, without point, sign, exponent or _"},
+		"JSON comma":              {strings.Replace(asJSON, `10,`, `10,,`, 1), `1:124: is not JSON: invalid character ',' looking for beginning of object key string`},
+		"JSON cut off":            {`{"limit":`, "1:9: is not JSON: unexpected end of JSON input"},
 		"unknown key":             {goodPlan + "owner: me\n", "8:1: owner: unknown field; the fields here are apiVersion, kind, metadata and spec"},
 		"nothing":                 {"", "1:1: is empty; write a document, or delete the key to remove it"},
 		"spaces":                  {strings.Repeat(" ", 1<<20), "1:1: has 1048576 bytes, more than 262144; split it into several documents"},
@@ -157,7 +157,7 @@ func TestDecode_C016_EachForItself(t *testing.T) {
 	if len(docs) != 2 || docs[0].Name != "free" || docs[1].Name != "pro" {
 		t.Errorf("got %v", docs)
 	}
-	want := "f:9:10: is no JSON: unexpected end of JSON input\nf:11:1: is empty; write a document, or delete the key to remove it\n"
+	want := "f:9:10: is not JSON: unexpected end of JSON input\nf:11:1: is empty; write a document, or delete the key to remove it\n"
 	if got := lines(problems); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}

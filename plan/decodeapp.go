@@ -84,7 +84,7 @@ func (r *reader) host(all *[]string) func(item *node, path string) {
 		switch {
 		case !ok:
 		case !isHost(s):
-			r.fail(item, path, "%q is no host; write one such as api.example.com or *.example.com, without a port", short(s))
+			r.fail(item, path, "%q is not a host; write one such as api.example.com or *.example.com, without a port", short(s))
 		case slices.Contains(*all, lower):
 			r.fail(item, path, "%q is listed twice; keep one", s)
 		default:
@@ -246,7 +246,7 @@ func (r *reader) inMetadata(n *node, path, text string) (namespace string, parts
 	namespace, rest, _ := strings.Cut(text, ":")
 	parts = strings.Split(rest, ".")
 	if namespace == "" || slices.Contains(parts, "") {
-		r.fail(n, path, "%q is no place in metadata; write NAMESPACE:PATH, such as envoy.filters.http.jwt_authn:payload.org_id", short(text))
+		r.fail(n, path, "%q is not a place in metadata; write NAMESPACE:PATH, such as envoy.filters.http.jwt_authn:payload.org_id", short(text))
 	}
 	return namespace, parts
 }
@@ -255,7 +255,7 @@ func (r *reader) inMetadata(n *node, path, text string) (namespace string, parts
 func (o *object) claim(n *node, path, text string) []string {
 	parts := strings.Split(text, ".")
 	if slices.Contains(parts, "") {
-		o.fail(n, path, "%q is no claim; write its name, with dots between the levels, such as org_id or realm.id", short(text))
+		o.fail(n, path, "%q is not a claim; write its name, with dots between the levels, such as org_id or realm.id", short(text))
 	}
 	return parts
 }
@@ -279,7 +279,7 @@ func (r *reader) header(n *node, path, text string) (string, bool) {
 	const token = "abcdefghijklmnopqrstuvwxyz0123456789-_.!#$%&'*+^`|~"
 	s := strings.ToLower(text)
 	if s == "" || len(s) > 100 || strings.Trim(s, token) != "" {
-		r.fail(n, path, "%q is no header; write its name, such as x-api-key", short(text))
+		r.fail(n, path, "%q is not a header; write its name, such as x-api-key", short(text))
 		return "", false
 	}
 	return s, true
@@ -358,7 +358,7 @@ func (o *object) refusal(f *Refusal) {
 		s, ok := o.reader.text(contentType, o.at("content_type"))
 		kind, _, slash := strings.Cut(s, "/")
 		if ok && (kind == "" || !slash || strings.ContainsFunc(s, func(c rune) bool { return c > '~' })) {
-			o.fail(contentType, o.at("content_type"), "%q is no media type; write one such as text/plain", short(s))
+			o.fail(contentType, o.at("content_type"), "%q is not a media type; write one such as text/plain", short(s))
 		} else if ok {
 			f.ContentType = s
 		}

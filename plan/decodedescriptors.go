@@ -82,7 +82,7 @@ func (r *reader) inFile(at pos) pos { return pos{at.line + r.lines, at.col} }
 // descriptors reads the rules of one level; above is the beginning of their names.
 func (r *reader) descriptors(n *node, path, above string) []DescriptorRule {
 	if n.kind != listNode {
-		r.fail(n, path, "%s is no list; write - key: KEY for each descriptor", n.shown())
+		r.fail(n, path, "%s is not a list; write - key: KEY for each descriptor", n.shown())
 		return nil
 	}
 	rules := make([]DescriptorRule, 0, len(n.items))
@@ -277,10 +277,10 @@ func (o *object) unit(l *DescriptorLimit) {
 
 func (o *object) unknownUnit(n *node, word string) {
 	if near := nearest(word, unitWords()); near != "" && n.kind == stringNode && word != "" {
-		o.fail(n, o.at("unit"), "%s is no unit; did you mean %s?", n.shown(), near)
+		o.fail(n, o.at("unit"), "%s is not a unit; did you mean %s?", n.shown(), near)
 		return
 	}
-	o.fail(n, o.at("unit"), "%s is no unit; use %s", n.shown(), listed(unitWords(), "or"))
+	o.fail(n, o.at("unit"), "%s is not a unit; use %s", n.shown(), listed(unitWords(), "or"))
 }
 
 // replaces reads the names of the limits that the one called name replaces.

@@ -79,9 +79,9 @@ func TestDecode_P10_TellsWhoseAFileIs(t *testing.T) {
 		"domain: d\ntyped_config: {}":    "f:2:1: typed_config: unknown field; the fields here are domain, descriptors, mete and name\n",
 		"clusters: []":                   "f:1:1: is a configuration of Envoy, which mete does not read; check it with envoy --mode validate\n",
 		`{"static_resources": {}}`:       "f:1:1: is a configuration of Envoy, which mete does not read; check it with envoy --mode validate\n",
-		"- domain: d":                    "f:1:1: a list is no map of fields; write field: value\n",
+		"- domain: d":                    "f:1:1: a list is not a map of fields; write field: value\n",
 		`{"domain": "d", "domain": "e"}`: "f:1:17: domain: is written twice, first in line 1; keep one\n",
-		"domain: &d d\ndescriptors: *d":  "f:1:9: descriptors: \"d\" is no list; write - key: KEY for each descriptor\n",
+		"domain: &d d\ndescriptors: *d":  "f:1:9: descriptors: \"d\" is not a list; write - key: KEY for each descriptor\n",
 		"domain: d\ndescriptors: *none":  "f:2:14: aliases are not read; write the value out\n",
 	} {
 		_, limits, problems := decodeAll("f", []byte(text))

@@ -51,7 +51,7 @@ func overrideFault(ov Override, limits []Limit) string {
 	case i < 0:
 		return fmt.Sprintf("there is no limit %s to override; the limits are %s", ov.Limit, listed(limitNames(limits), "and"))
 	case ov.Burst != nil && limits[i].Kind != Rate:
-		return fmt.Sprintf("%s is no rate and has no burst; leave burst out", ov.Limit)
+		return fmt.Sprintf("%s is not a rate and has no burst; leave burst out", ov.Limit)
 	case ov.Burst != nil && limits[i].Unlimited && ov.Amount == nil:
 		return fmt.Sprintf("%s is unlimited and has no burst; leave burst out or write an amount", ov.Limit)
 	case ov.Burst != nil && *ov.Burst == 0 && limits[i].Amount > 0 && ov.Amount == nil:

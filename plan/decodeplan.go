@@ -179,7 +179,7 @@ func (o *object) rate(l *Limit) {
 }
 
 func (o *object) quota(l *Limit) {
-	if n := o.require("reset", "when it starts anew, such as {calendar: month}"); n != nil {
+	if n := o.require("reset", "when it starts again, such as {calendar: month}"); n != nil {
 		l.Reset = o.object(n, o.at("reset")).reset()
 	}
 	if n := o.field("when_used_up"); n != nil {
@@ -249,7 +249,7 @@ func (o *object) increase(limits []Limit) Increase {
 		in.Limits = o.texts("limits")
 		for i, name := range in.Limits {
 			if !hasLimit(limits, name) {
-				o.fail(n, fmt.Sprintf("%s[%d]", o.at("limits"), i), "%q is no limit of this plan; the limits are %s", short(name), listed(limitNames(limits), "and"))
+				o.fail(n, fmt.Sprintf("%s[%d]", o.at("limits"), i), "%q is not a limit of this plan; the limits are %s", short(name), listed(limitNames(limits), "and"))
 			}
 		}
 	}

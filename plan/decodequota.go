@@ -85,7 +85,7 @@ func (o *object) resetBy(r *Reset, way string, n *node) {
 		// Whole seconds, at most 10⁹ (S6).
 		r.Length, _ = o.reader.duration(n, path, time.Second, 1_000_000_000*time.Second)
 		if r.Length%time.Second != 0 {
-			o.fail(n, path, "%s is no whole number of seconds; write one", n.text)
+			o.fail(n, path, "%s is not a whole number of seconds; write one", n.text)
 		}
 		o.unsupported(n, path, resetAfterFirstUse)
 	}

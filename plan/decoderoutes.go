@@ -59,7 +59,7 @@ func (o *object) match(rule *Rule) {
 	rule.Methods = o.texts("methods")
 	for i, m := range rule.Methods {
 		if strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
-			o.fail(o.n, fmt.Sprintf("%s[%d]", o.at("methods"), i), "%q is no method; write one such as %s, in capitals", short(m), http.MethodPost)
+			o.fail(o.n, fmt.Sprintf("%s[%d]", o.at("methods"), i), "%q is not a method; write one such as %s, in capitals", short(m), http.MethodPost)
 		}
 	}
 	if n := o.field("hosts"); n != nil {
@@ -78,7 +78,7 @@ func (o *object) match(rule *Rule) {
 		ways = append(ways, "grpc_method")
 		s, ok := o.reader.text(n, o.at("grpc_method"))
 		if ok && !isGRPCMethod(s) {
-			o.fail(n, o.at("grpc_method"), "%q is no method; write package.Service/Method", short(s))
+			o.fail(n, o.at("grpc_method"), "%q is not a method; write package.Service/Method", short(s))
 		} else {
 			rule.GRPCMethod = s
 		}
@@ -119,7 +119,7 @@ func (o *object) routePath(n *node, path string, names bool) string {
 		return ""
 	}
 	if !strings.HasPrefix(s, "/") {
-		o.fail(n, path, "%q is no path; write /%s", short(s), short(s))
+		o.fail(n, path, "%q is not a path; write /%s", short(s), short(s))
 		return ""
 	}
 	normal, ok := normalize(s)

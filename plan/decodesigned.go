@@ -69,7 +69,7 @@ func (r *reader) publicKey(n *node, path string) []byte {
 	const form = "write ed25519: and the base64 of the 32 bytes of the public key"
 	digits, ok := strings.CutPrefix(s, "ed25519:")
 	if !ok {
-		r.fail(n, path, "%s is no key of a kind that is known; %s", hidden(n), form)
+		r.fail(n, path, "%s is not a key of a kind that is known; %s", hidden(n), form)
 		return nil
 	}
 	key, err := base64.StdEncoding.Strict().DecodeString(digits)

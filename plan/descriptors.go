@@ -58,7 +58,7 @@ type DescriptorRule struct {
 	// Path names the rule in messages: "edge / org=acme / route".
 	Path string
 
-	Limit          *DescriptorLimit // nil: a match here is no limit
+	Limit          *DescriptorLimit // nil: a match here is not a limit
 	Shadow         bool             // counted, never refused
 	QuotaMode      bool             // refuses only where all quota rules of a request do
 	ShareThreshold bool             // all values that match the pattern share one counter

@@ -21,7 +21,7 @@ const MaxSeries = 200
 //   - else what the rule has: value, pattern or regular expression, or nothing.
 //
 // entries are those that Match has found the rule for. A nil m, for a limit that Envoy
-// sends along to where no rule is, names the keys alone: its values are no rule's.
+// sends along to where no rule is, names the keys alone: its values are not a rule's.
 //
 // The name is printable UTF-8 of at most [MaxSeries] bytes: other bytes are written as
 // \xFF, and a longer name ends in "~" and a hash of the whole, the same on all replicas.

@@ -155,7 +155,7 @@ func TestAppendSeries_C027_WhateverIsSentTheNameIsALabel(t *testing.T) {
 		name := string(m.AppendSeries([]byte("at "), asked))
 		name, ok := strings.CutPrefix(name, "at ")
 		if !ok || name == "" || len(name) > plan.MaxSeries || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			t.Fatalf("%q is no label", name)
+			t.Fatalf("%q is not a label", name)
 		}
 		if n := m.AppendSeries(nil, asked); string(n) != name {
 			t.Fatalf("%q is %q the second time", name, n)

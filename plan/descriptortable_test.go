@@ -184,7 +184,7 @@ func TestMatch_P7_P8_P9_P10_C011_C012_C014_AsTheNaiveMatcher(t *testing.T) {
 			}
 			names[identity], counters[string(name)] = string(name), identity
 			if strings.ContainsFunc(string(name), func(c rune) bool { return c <= ' ' || c > '~' || c == '/' }) {
-				t.Fatalf("%q is no name of a key", name)
+				t.Fatalf("%q is not a name of a key", name)
 			}
 		}
 	})

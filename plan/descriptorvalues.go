@@ -30,7 +30,7 @@ func (r *reader) plainText(n *node, path string) (string, bool) {
 		}
 		r.fail(n, path, "%s is a number that programs spell in several ways; write %q", short(n.text), short(n.text))
 	case nullNode, listNode, mapNode:
-		r.fail(n, path, "%s is no text; write text", n.shown())
+		r.fail(n, path, "%s is not text; write text", n.shown())
 	}
 	return "", false
 }
@@ -85,7 +85,7 @@ func (r *reader) anyMap(n *node, path string) map[string]any {
 	for i, key := range o.n.keys {
 		at := join(path, key.text)
 		if key.kind == listNode || key.kind == mapNode {
-			r.fail(key, at, "%s is no name; write text", key.shown())
+			r.fail(key, at, "%s is not a name; write text", key.shown())
 			continue
 		}
 		all[key.text] = r.anything(o.n.items[i], at)
@@ -104,7 +104,7 @@ func (r *reader) anything(n *node, path string) any {
 	case numberNode:
 		v, err := strconv.ParseFloat(n.text, 64)
 		if err != nil || math.IsInf(v, 0) || math.IsNaN(v) {
-			r.fail(n, path, "%s is no number that JSON can say; write %q for a text", short(n.text), short(n.text))
+			r.fail(n, path, "%s is not a number that JSON can say; write %q for a text", short(n.text), short(n.text))
 		}
 		return v
 	case listNode:

@@ -72,7 +72,7 @@ func (o *object) condition(rule *DescriptorRule) {
 	}
 	rule.when = c.condition
 	if c.fault != "" {
-		o.fail(n, path, "is no condition in CEL: %s; write one such as descriptor[\"plan\"] != \"free\"", c.fault)
+		o.fail(n, path, "is not a condition in CEL: %s; write one such as descriptor[\"plan\"] != \"free\"", c.fault)
 	}
 }
 

@@ -260,16 +260,16 @@ func TestDecode_P18_SaysWhatIsWrongWithACondition(t *testing.T) {
 	t.Parallel()
 	const write = `; write one such as descriptor["plan"] != "free"`
 	for when, want := range map[string]string{
-		`org == "a"`:                            `d / k when org == "a": when: is no condition in CEL: column 1: undeclared reference to 'org'` + write,
-		`descriptor["a"]`:                       `when: is no condition in CEL: it is of type string and must be true or false` + write,
-		`descriptor["a"] == 1`:                  `when: is no condition in CEL: column 17: found no matching overload for '_==_' applied to '(string, int)'` + write,
-		`descriptor["a" ==`:                     `when: is no condition in CEL: column 18: mismatched input '<EOF>'` + write,
+		`org == "a"`:                            `d / k when org == "a": when: is not a condition in CEL: column 1: undeclared reference to 'org'` + write,
+		`descriptor["a"]`:                       `when: is not a condition in CEL: it is of type string and must be true or false` + write,
+		`descriptor["a"] == 1`:                  `when: is not a condition in CEL: column 17: found no matching overload for '_==_' applied to '(string, int)'` + write,
+		`descriptor["a" ==`:                     `when: is not a condition in CEL: column 18: mismatched input '<EOF>'` + write,
 		`descriptor.a.matches("(")`:             "error parsing regexp: missing closing ): `(`",
 		`descriptor.a.matches(descriptor["b"])`: "matches() takes no pattern but one that is written down",
 		`7`:                                     "it is of type int and must be true or false",
 		`""`:                                    "it is of type string",
 		strings.Repeat("!", 1000) + "true":      "has more than 1000 bytes; write a shorter one",
-		strings.Repeat("(", 400) + "true":       "is no condition in CEL: ",
+		strings.Repeat("(", 400) + "true":       "is not a condition in CEL: ",
 	} {
 		_, _, problems := decodeAll("f", fmt.Appendf(nil, "domain: d\ndescriptors:\n- key: k\n  when: '%s'\n", when))
 		if len(problems) != 1 || problems[0].Warning || problems[0].Line != 4 || problems[0].Col != 9 || !strings.Contains(problems[0].String(), ": when: ") ||

@@ -76,7 +76,7 @@ func domainsOf(name string, e *entry) []string {
 	return all
 }
 
-// compileDomains makes those domains anew whose documents have changed: once for a
+// compileDomains makes those domains again whose documents have changed: once for a
 // snapshot, however many of them have.
 func (c *Catalog) compileDomains() {
 	for name := range c.stale {
@@ -88,7 +88,7 @@ func (c *Catalog) compileDomains() {
 	clear(c.stale)
 }
 
-// compileDomain makes a domain anew of its documents.
+// compileDomain makes a domain again of its documents.
 func (c *Catalog) compileDomain(name string) {
 	limited := c.now.limited.edit(c.age)
 	d := newDomain(name, c.domainEntries(name, ""))

@@ -174,7 +174,7 @@ func TestCatalog_P70_EditsAndDeletions(t *testing.T) {
 	first := c.Snapshot().Domain("d")
 	c.Put(limitsDoc(t, "e", perDay("e", "a", 1, "")), 10)
 	if c.Snapshot().Domain("d") != first {
-		t.Error("made anew for an edit of another domain")
+		t.Error("made again for an edit of another domain")
 	}
 }
 

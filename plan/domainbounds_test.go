@@ -91,8 +91,8 @@ func TestDescriptors_P9_P18_RegexesAreBounded(t *testing.T) {
 		{"regex: '(" + letters + "){1000}'", "regex: has 901000 steps " + large},
 		{"regex: '(" + letters + "){3,}'", "regex: has 3605 steps " + large},
 		{"regex: '(ab*|c){0,400}'", "regex: has 3200 steps " + large},
-		{`when: 'descriptor["k"].matches("(` + letters + `){1000}")'`, "when: is no condition in CEL: the pattern of matches() has 901000 steps " + large},
-		{`when: 'matches(descriptor["k"], "(ab*|c){0,400}")'`, "when: is no condition in CEL: the pattern of matches() has 3200 steps " + large},
+		{`when: 'descriptor["k"].matches("(` + letters + `){1000}")'`, "when: is not a condition in CEL: the pattern of matches() has 901000 steps " + large},
+		{`when: 'matches(descriptor["k"], "(ab*|c){0,400}")'`, "when: is not a condition in CEL: the pattern of matches() has 3200 steps " + large},
 		{`when: 'descriptor["k"].matches("v[0-9]{1,20}")'`, ""},
 	} {
 		_, problems := plan.Decode("x", []byte("domain: d\ndescriptors:\n- {key: k, "+tt.field+", rate_limit: {unit: day, requests_per_unit: 1}}\n"))
@@ -122,7 +122,7 @@ func TestDescriptors_P9_P18_AllRegexesOfADocumentAreBounded(t *testing.T) {
 	_, problems := plan.Decode("x", []byte(b.String()))
 	const want = "is too much with those before it: all of a document may have 1000000 steps with their repetitions written out; divide the document"
 	if len(problems) != 2 || !strings.Contains(problems[0].String(), "x:503:22: d / k500=~a{999}b{999}: regex: "+want) ||
-		!strings.Contains(problems[1].String(), "when: is no condition in CEL: the pattern of matches() "+want) {
+		!strings.Contains(problems[1].String(), "when: is not a condition in CEL: the pattern of matches() "+want) {
 		t.Errorf("%d problems: %.3000s", len(problems), fmt.Sprint(problems))
 	}
 }

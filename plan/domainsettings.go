@@ -103,7 +103,7 @@ func (o *object) regex(rule *DescriptorRule, value *node) {
 		rule.regex, err = wholeRegex(tree)
 	}
 	if err != nil {
-		o.fail(n, o.at("regex"), "%q is no regular expression of RE2: %s; write one such as /v[0-9]+/.*", short(rule.Regex), regexFault(err))
+		o.fail(n, o.at("regex"), "%q is not a regular expression of RE2: %s; write one such as /v[0-9]+/.*", short(rule.Regex), regexFault(err))
 	}
 }
 

@@ -357,7 +357,7 @@ func (t *terms) complete(own pathNode, limits []EffectiveLimit) (why string) {
 				l.Reset.Anchor = anchor
 			}
 			if l.Reset.Anchor == 0 {
-				return fmt.Sprintf("limit %s starts anew by billing, and neither it nor tenant %s says on which day", l.Name, own.name)
+				return fmt.Sprintf("limit %s starts again by billing, and neither it nor tenant %s says on which day", l.Name, own.name)
 			}
 		}
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // Plain returns the first document of text as encoding/json would decode it, for
-// comparing the reader with the schema; ok is false if it is no YAML or JSON that
+// comparing the reader with the schema; ok is false if it is not YAML or JSON that
 // documents may be. Numbers that documents may not hold become text.
 func Plain(text []byte) (v any, ok bool) {
 	chunks := split(text)
@@ -33,7 +33,7 @@ func (n *node) plain() (any, bool) {
 	case nullNode:
 		return nil, true
 	case boolNode:
-		if n.text != "true" && n.text != "false" { // True is no boolean of ours
+		if n.text != "true" && n.text != "false" { // True is not a boolean of ours
 			return n.text, true
 		}
 		return n.text == "true", true

@@ -15,7 +15,7 @@ func bareHost(authority string) string {
 const maxHostKey = 254
 
 // hostKey returns what a host, or the end of one, is compared with: "*.a.org" becomes
-// ".a.org", with which all that it stands for ends and which is no host itself.
+// ".a.org", with which all that it stands for ends and which is not a host itself.
 func hostKey(pattern string) string { return strings.TrimPrefix(pattern, "*") }
 
 // lowerHost appends the last maxHostKey bytes of a bare host in lower case: no pattern

@@ -28,7 +28,7 @@ func isText(text string) func(_, value *node) bool {
 	return func(_, value *node) bool { return value.kind == stringNode && value.text == text }
 }
 
-// isWiderTenant is the condition that a value is no tenant's name for versions below
+// isWiderTenant is the condition that a value is not a tenant's name for versions below
 // level 5.
 func isWiderTenant(_, value *node) bool {
 	return value.kind == stringNode && !isTypedTenant(value.text)

@@ -36,7 +36,7 @@ func TestNeeds_S24_TheHighestLevelOfAnyField(t *testing.T) {
 		{"still spends", "spec: {identity: {classes: [{name: a}, {name: b, still_spends: [a]}]}}", 3, "spec.identity.classes[1].still_spends"},
 		{"how servers read paths", "spec: {paths: {ignore_case: false}}", 5, "spec.paths"},
 		{"a unit of that name", "spec: {rules: [{units: {max: {reserve: 1}, use: {reserve: 1}}}]}", 1, ""},
-		{"rules that are no list", "spec: {rules: {a: {match: {hosts: [a.org]}}}}", 1, ""},
+		{"rules that are not a list", "spec: {rules: {a: {match: {hosts: [a.org]}}}}", 1, ""},
 		{"a limit of that name", "spec: {limits: {wait: {" + limit + "}, exact_below: {lease: {first: 2}}}}", 1, ""},
 		{"elsewhere", "metadata: {labels: {wait: x}}\nspec: {limits: [{lease: {wait: 1s}}]}", 1, ""},
 		{"no map at all", "17", 1, ""},

@@ -72,7 +72,7 @@ func TestDecode_C003_UnknownCalendars(t *testing.T) {
 	}
 }
 
-// Numbers that are no whole amounts are refused wherever one is written, in YAML
+// Numbers that are not whole amounts are refused wherever one is written, in YAML
 // and in JSON; null is a missing field and not zero (case C007).
 func TestDecode_C007_Numbers(t *testing.T) {
 	t.Parallel()

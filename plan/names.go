@@ -68,7 +68,7 @@ const MaxTenantName = 256
 func (r *reader) tenant(n *node, path string) (string, bool) {
 	s, ok := r.text(n, path)
 	if ok && !IsTenant(s) {
-		r.fail(n, path, "%q is no tenant; write 1 to %d bytes, such as org:acme, without commas and without blanks at the ends", short(s), MaxTenantName)
+		r.fail(n, path, "%q is not a tenant; write 1 to %d bytes, such as org:acme, without commas and without blanks at the ends", short(s), MaxTenantName)
 		return "", false
 	}
 	return s, ok

@@ -42,7 +42,7 @@ type node struct {
 	items  []*node // of a list or map
 }
 
-// A syntaxError is a text that is no YAML or JSON, or uses more of YAML than
+// A syntaxError is a text that is not YAML or JSON, or uses more of YAML than
 // documents may.
 type syntaxError struct {
 	pos
@@ -111,9 +111,9 @@ func yamlError(err error) *syntaxError {
 		case strings.HasPrefix(e.Message, "unknown anchor"):
 			return &syntaxError{at, "aliases are not read; write the value out"}
 		}
-		return &syntaxError{at, "is no YAML: " + e.Message}
+		return &syntaxError{at, "is not YAML: " + e.Message}
 	}
-	return &syntaxError{pos{}, "is no YAML: " + err.Error()}
+	return &syntaxError{pos{}, "is not YAML: " + err.Error()}
 }
 
 // A converter turns YAML nodes into ours and refuses what documents may not use.
@@ -227,9 +227,9 @@ func parseJSON(text []byte) (*node, *syntaxError) {
 	if err := json.Unmarshal(text, &raw); err != nil {
 		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 			message := strings.Replace(e.Error(), "exceeded max depth", "it is nested too deep", 1)
-			return nil, &syntaxError{p.pos(max(0, int(e.Offset)-1)), "is no JSON: " + message}
+			return nil, &syntaxError{p.pos(max(0, int(e.Offset)-1)), "is not JSON: " + message}
 		}
-		return nil, &syntaxError{p.pos(0), "is no JSON: " + err.Error()}
+		return nil, &syntaxError{p.pos(0), "is not JSON: " + err.Error()}
 	}
 	p.dec = json.NewDecoder(bytes.NewReader(text))
 	p.dec.UseNumber()
@@ -272,7 +272,7 @@ func (p *jsonReader) next() (pos, json.Token, *syntaxError) {
 	at := p.pos(start)
 	token, err := p.dec.Token()
 	if err != nil {
-		return at, nil, &syntaxError{at, "is no JSON: " + err.Error()}
+		return at, nil, &syntaxError{at, "is not JSON: " + err.Error()}
 	}
 	return at, token, nil
 }

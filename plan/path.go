@@ -21,7 +21,7 @@ func normalize(path string) (string, bool) {
 type trait uint8
 
 const (
-	unreadable   trait = 1 << iota // it is no path
+	unreadable   trait = 1 << iota // it is not a path
 	hostile                        // an escape of what no path holds
 	escaped                        // an escape, or a byte that should be one
 	escapedDot                     // %2E

@@ -62,12 +62,12 @@ type object struct {
 
 type missing struct{ name, what string }
 
-// object returns the fields of n. Where n is no map that is reported, and the
+// object returns the fields of n. Where n is not a map that is reported, and the
 // object is empty.
 func (r *reader) object(n *node, path string) *object {
 	o := &object{reader: r, n: n, path: path, known: make([]string, 0, 8)}
 	if n.kind != mapNode {
-		r.fail(n, path, "%s is no map of fields; write field: value", n.shown())
+		r.fail(n, path, "%s is not a map of fields; write field: value", n.shown())
 		o.n, o.noMap = &node{pos: n.pos, kind: mapNode}, true
 		return o
 	}
@@ -142,7 +142,7 @@ func (o *object) find(name string) (n *node, written bool) {
 			if !first {
 				return nil, true
 			}
-			o.fail(o.n.items[i], o.at(name), "has no value, which is no zero; write one or leave the field out")
+			o.fail(o.n.items[i], o.at(name), "has no value, which is not zero; write one or leave the field out")
 			return nil, true
 		}
 		return o.n.items[i], true
@@ -195,7 +195,7 @@ func (r *reader) entries(n *node, path string, each func(key, value *node, path 
 		}
 		at := join(path, key.text)
 		if key.kind != stringNode {
-			r.fail(key, at, "%s is no name; write text, in quotes if it looks like a number", key.shown())
+			r.fail(key, at, "%s is not a name; write text, in quotes if it looks like a number", key.shown())
 			continue
 		}
 		if o.n.items[i].kind == nullNode {
@@ -209,7 +209,7 @@ func (r *reader) entries(n *node, path string, each func(key, value *node, path 
 // elements calls each for every element of a list.
 func (r *reader) elements(n *node, path string, each func(value *node, path string)) {
 	if n.kind != listNode {
-		r.fail(n, path, "%s is no list; write [%s]", n.shown(), n.text)
+		r.fail(n, path, "%s is not a list; write [%s]", n.shown(), n.text)
 		return
 	}
 	for i, item := range n.items {

@@ -177,7 +177,7 @@ func TestRoute_C168_ARuleForAllPaths(t *testing.T) {
 	}
 	s := catalog(t, appText, doc("Routes", "api", "{app: api, rules: ["+all+", "+dear+"]}")).Snapshot()
 	if got := taken(s.Route("api", "", "OPTIONS", "/%00")); got != "50" {
-		t.Errorf("what is no path takes %s", got)
+		t.Errorf("what is not a path takes %s", got)
 	}
 }
 

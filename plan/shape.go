@@ -146,7 +146,7 @@ func (o *object) shape(n *node, path string, groups []string) (s Shape) {
 		if word == "" {
 			at = wholeValue
 		} else if at < 0 {
-			o.fail(n, path, "{%s} is no group of peer_spiffe_id; write {} for the whole value%s", short(word), orGroups(groups))
+			o.fail(n, path, "{%s} is not a group of peer_spiffe_id; write {} for the whole value%s", short(word), orGroups(groups))
 			return Shape{}
 		}
 		s.groups = append(s.groups, at)

@@ -117,7 +117,7 @@ type sourceText struct {
 func (t *Tariff) text() []byte {
 	text, err := json.Marshal(tariffText{Count: t.Count.text(), Weight: t.Weight, Units: t.Units})
 	if err != nil {
-		panic("a tariff is no JSON: " + err.Error()) // it is made of strings and numbers
+		panic("a tariff is not JSON: " + err.Error()) // it is made of strings and numbers
 	}
 	return text
 }

@@ -249,7 +249,7 @@ func TestTerms_A15_Zones(t *testing.T) {
 
 func TestTerms_BillingWithoutAnchor(t *testing.T) {
 	s := catalog(t, appText, doc("Plan", "p", "{limits: {c: {kind: quota, amount: 1, reset: {calendar: billing}}}}"), doc("Tenant", "org:a", "{plan: p}")).Snapshot()
-	if got := shown(s.Terms(t0, "api", "org:a")); got != "broken: limit c starts anew by billing, and neither it nor tenant org:a says on which day" {
+	if got := shown(s.Terms(t0, "api", "org:a")); got != "broken: limit c starts again by billing, and neither it nor tenant org:a says on which day" {
 		t.Errorf("got %s", got)
 	}
 }

@@ -22,7 +22,7 @@ func (r *reader) duration(n *node, path string, lowest, highest time.Duration) (
 	d, ok := parseDuration(s)
 	switch {
 	case !ok:
-		r.fail(n, path, "%q is no duration; write %s", short(s), suggestDuration(s))
+		r.fail(n, path, "%q is not a duration; write %s", short(s), suggestDuration(s))
 	case d < lowest:
 		r.fail(n, path, "%s is shorter than %s, the least that may be written here", s, shownDuration(lowest))
 	case d > highest:
@@ -140,7 +140,7 @@ func (r *reader) percent(n *node, path string, lowest, highest int64) (int64, bo
 	v, ok := parsePercent(s)
 	switch {
 	case !ok:
-		r.fail(n, path, "%q is no percentage; write 0%% to 100%% with at most two digits behind the point, such as 10%% or 12.5%%", short(s))
+		r.fail(n, path, "%q is not a percentage; write 0%% to 100%% with at most two digits behind the point, such as 10%% or 12.5%%", short(s))
 	case v < lowest || v > highest:
 		r.fail(n, path, "%s is not between %d%% and %d%%", s, lowest/100, highest/100)
 	default:
@@ -183,7 +183,7 @@ func (o *object) zone(n *node, path string) *time.Location {
 			return zone
 		}
 	}
-	o.fail(n, path, "%q is no known time zone; write UTC or a name such as Europe/Berlin", short(s))
+	o.fail(n, path, "%q is not a known time zone; write UTC or a name such as Europe/Berlin", short(s))
 	return nil
 }
 
@@ -217,7 +217,7 @@ func (o *object) webAddress(name string, schemes ...string) string {
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" || !slices.Contains(schemes, u.Scheme) || len(s) > 2000 || strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' }) {
-		o.fail(n, o.at(name), "%q is no address; write %s://example.com/path, in ASCII", short(s), schemes[0])
+		o.fail(n, o.at(name), "%q is not an address; write %s://example.com/path, in ASCII", short(s), schemes[0])
 		return ""
 	}
 	return s
@@ -234,7 +234,7 @@ func (o *object) instant(name string) time.Time {
 			return t
 		}
 	}
-	o.fail(n, o.at(name), "%s is no instant; write one such as 2026-12-31T23:59:59Z", n.shown())
+	o.fail(n, o.at(name), "%s is not an instant; write one such as 2026-12-31T23:59:59Z", n.shown())
 	return time.Time{}
 }
 
@@ -245,6 +245,6 @@ func (r *reader) date(n *node, path string, zone *time.Location) time.Time {
 			return t
 		}
 	}
-	r.fail(n, path, "%s is no day; write one such as 2026-01-31", n.shown())
+	r.fail(n, path, "%s is not a day; write one such as 2026-01-31", n.shown())
 	return time.Time{}
 }

@@ -354,10 +354,10 @@ const (
 	DiscloseUsage
 )
 
-// A ResetKind is one way for a quota to start anew.
+// A ResetKind is one way for a quota to start again.
 type ResetKind int
 
-// The ways to start anew.
+// The ways to start again.
 const (
 	CalendarHour ResetKind = iota + 1
 	CalendarDay
@@ -370,7 +370,7 @@ const (
 	AfterFirstUse
 )
 
-// A Reset tells when a quota starts anew.
+// A Reset tells when a quota starts again.
 type Reset struct {
 	Kind ResetKind
 	// Anchor is the day of the month, 1 to 31, that a billing window starts

@@ -24,9 +24,9 @@ func (r *reader) paragraph(n *node, path string) (string, bool) {
 	case stringNode:
 		return n.text, true
 	case numberNode, boolNode:
-		r.fail(n, path, "%s is no text here; write %q", short(n.text), short(n.text))
+		r.fail(n, path, "%s is not text here; write %q", short(n.text), short(n.text))
 	case listNode, mapNode, nullNode:
-		r.fail(n, path, "%s is no text; write text", n.shown())
+		r.fail(n, path, "%s is not text; write text", n.shown())
 	}
 	return "", false
 }
@@ -53,15 +53,15 @@ func (r *reader) wholeNumber(n *node, path string, lowest, highest int64, withou
 	digits := n.text != "" && strings.Trim(n.text, "0123456789") == ""
 	switch {
 	case n.kind == listNode, n.kind == mapNode, n.kind == nullNode, n.kind == boolNode:
-		r.fail(n, path, "%s is no number; write a whole number", n.shown())
+		r.fail(n, path, "%s is not a number; write a whole number", n.shown())
 	case n.kind == stringNode && digits && n.quoted:
 		r.fail(n, path, "%q is in quotes; write %s without them", short(n.text), short(n.text))
 	case n.kind == stringNode:
-		r.fail(n, path, "%q is no number; write a whole number in digits", short(n.text))
+		r.fail(n, path, "%q is not a number; write a whole number in digits", short(n.text))
 	case strings.HasPrefix(n.text, "-") && strings.Trim(n.text[1:], "0123456789") == "" && n.text != "-0":
 		r.fail(n, path, "%s is below %d", short(n.text), lowest)
 	case !digits:
-		r.fail(n, path, "%s is no whole number; write digits 0 to 9 alone, %s", short(n.text), without)
+		r.fail(n, path, "%s is not a whole number; write digits 0 to 9 alone, %s", short(n.text), without)
 	case len(n.text) > 1 && n.text[0] == '0':
 		r.fail(n, path, "%s begins with 0, which some programs read as octal; write %s", short(n.text), short(strings.TrimLeft(n.text[:len(n.text)-1], "0")+n.text[len(n.text)-1:]))
 	default:
@@ -89,7 +89,7 @@ func (r *reader) amountOrUnlimited(n *node, path string) (v int64, unlimited, ok
 	case n.kind == numberNode && n.text == "-1":
 		r.fail(n, path, "-1 is below 0; write a number, or unlimited for no bound")
 	case n.kind == stringNode && !n.quoted:
-		r.fail(n, path, "%q is no number; write a whole number, or unlimited", short(n.text))
+		r.fail(n, path, "%q is not a number; write a whole number, or unlimited", short(n.text))
 	default:
 		v, ok = r.amount(n, path)
 		return v, false, ok

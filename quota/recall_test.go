@@ -194,7 +194,7 @@ func TestRecall_Q38_TwoThatAskEachOther(t *testing.T) {
 }
 
 // Who gives up what it has while it waits for more needs all that it is asked for, and
-// not the rest: what it returned itself is no word to ask the store again.
+// not the rest: what it returned itself is not a word to ask the store again.
 func TestRecall_Q38_WhoGaveUpItsOwnNeedsAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

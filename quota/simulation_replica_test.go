@@ -142,7 +142,7 @@ func (s *simulation) own(o quota.Orphan) int64 {
 	return 0
 }
 
-// crash kills r. It begins anew some time later; its last incarnation stays liable for
+// crash kills r. It begins again some time later; its last incarnation stays liable for
 // longer.
 func (r *simReplica) crash() {
 	s := r.sim

@@ -11,7 +11,7 @@ import (
 // Apply returns nil. Store implementations are safe for concurrent use, also for
 // one account, though a holder never does that.
 type Store interface {
-	// Apply reads the account, computes it anew by [Apply] and swaps it by
+	// Apply reads the account, computes it again by [Apply] and swaps it by
 	// compare and swap, all or nothing, as often as it takes. Before it does so
 	// it finds the holders that are not liable any more and adds them to
 	// op.Gone. An operation that would change nothing is not written.

@@ -64,7 +64,7 @@ func TestOutage_A45_A59_FoldedDuringALongOutage(t *testing.T) {
 	})
 }
 
-// While a restored store is learned a report does not begin the cap anew.
+// While a restored store is learned a report does not begin the cap again.
 func TestOutage_P43_P44_ReportsDoNotRenewTheCap(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

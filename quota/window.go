@@ -52,7 +52,7 @@ func (k CalendarKind) String() string {
 // from January 1, hours from its midnight, weeks from the Monday before it, months and
 // billing months from January. They start as a day does, at the first instant at which
 // the local clock shows their beginning or later. So windows of as many hours as divide a
-// day begin anew at midnight; a change of the clock makes one of them longer or shorter
+// day begin again at midnight; a change of the clock makes one of them longer or shorter
 // and cuts none, as it may cut a single hour.
 //
 // The time zone of the host has no effect.

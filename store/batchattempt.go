@@ -17,7 +17,7 @@ import (
 type attempt struct {
 	store *Accounts
 	line  *line
-	op    quota.Operation // Gone is filled in anew in each round
+	op    quota.Operation // Gone is filled in again in each round
 	key   string
 
 	seen    *version        // nil: to be read
@@ -72,7 +72,7 @@ func (a *attempt) reads() bool { return !a.t.writes }
 // All else reads from any member: an old value only loses the swap.
 func (a *attempt) linear() bool { return a.unknown || a.op.Seq == 0 }
 
-// fail ends the try. The next one reads anew.
+// fail ends the try. The next one reads again.
 func (a *attempt) fail(err error) { a.err, a.seen = err, nil }
 
 // lose ends a try whose write may have landed.
@@ -96,7 +96,7 @@ func (a *attempt) see(kvs []*mvccpb.KeyValue, current bool) {
 	a.seen = &v
 }
 
-// prepare computes the account anew and makes the transaction that swaps it. What
+// prepare computes the account again and makes the transaction that swaps it. What
 // is known already is done.
 func (a *attempt) prepare() {
 	replay := replayed(a.seen.account, a.op)

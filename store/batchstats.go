@@ -9,7 +9,7 @@ type AccountStats struct {
 	// Reads are the requests that could change nothing; Writes are the
 	// transactions with something to put, whatever became of them.
 	Reads, Writes int64
-	// Lost are operations that had to be computed anew because their account,
+	// Lost are operations that had to be computed again because their account,
 	// a guard or a liable key was not as they expected.
 	Lost int64
 	// Unknown are operations sent in a transaction of unknown outcome, once for

@@ -51,7 +51,7 @@ func (b *Board) Unfollow(key quota.Key) {
 	}
 }
 
-// allDue has everything read and watched anew. No watch is open.
+// allDue has everything read and watched again. No watch is open.
 func (b *Board) allDue() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -301,7 +301,7 @@ func (silentWatcher) Watch(ctx context.Context, _ string, _ ...clientv3.OpOption
 
 func (silentWatcher) RequestProgress(context.Context) error { return nil }
 
-// Watches that say nothing, though they are asked, are begun anew from a fresh read.
+// Watches that say nothing, though they are asked, are begun again from a fresh read.
 func TestBoard_C105_SilentWatchesAreBegunAnew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

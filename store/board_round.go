@@ -24,7 +24,7 @@ type followRound struct {
 }
 
 // watchAccounts follows what is to be followed until ctx is done. Whenever a watch may
-// have missed something, all are read and watched anew: they have one stream.
+// have missed something, all are read and watched again: they have one stream.
 func (b *Board) watchAccounts(ctx context.Context) {
 	source := &watcher{cluster: b.cluster, log: b.Log, name: "accounts"}
 	pause := firstPause

@@ -89,7 +89,7 @@ func dialOptions(hasty bool) []grpc.DialOption {
 	return options
 }
 
-// noToken is no token of any user. Given user and password, clientv3 would log in
+// noToken is not a token of any user. Given user and password, clientv3 would log in
 // before it returns, without a bound on how long. With a token that etcd refuses,
 // each call logs in if need be, within its own time.
 const noToken = "none"

@@ -14,7 +14,7 @@ import (
 
 // VersionKey returns the key whose revision voids what replicas hold of a tenant or of a
 // counter: whoever writes it makes them give their leases back, fill the buckets of a
-// counter, and ask anew what is left.
+// counter, and ask again what is left.
 func VersionKey(tenant string) string { return versionsPrefix + escape(tenant) }
 
 // rangesTogether is how many shards one request reads, and keysOfRange how many keys of
@@ -96,7 +96,7 @@ const clearedTogether = maxChanges
 // it does that alone. It returns what it has cleared, of accounts that were used, and the
 // revision. More than 60 accounts take several transactions.
 //
-// Operations of replicas go on meanwhile: an account that moves is read anew until ctx is
+// Operations of replicas go on meanwhile: an account that moves is read again until ctx is
 // done, and then the error is [ErrChanged]. What replicas have used and not reported counts
 // in the cleared account. A store that needs a newer version is not written to: the error
 // is a [*TooOldError]. After any other the last transaction may have been applied. Those

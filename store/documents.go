@@ -173,7 +173,7 @@ func (d *Documents) ensureEpoch(ctx context.Context) {
 
 // reset forgets everything of the store.
 func (d *Documents) reset(ctx context.Context) {
-	d.Log.Warn().Msg("the store is another one than before, or was restored; reading everything anew")
+	d.Log.Warn().Msg("the store is another one than before, or was restored; reading everything again")
 	d.start(ctx)
 	d.mu.Lock()
 	d.stats.Revision = 0

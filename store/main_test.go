@@ -79,7 +79,7 @@ func del(t *testing.T, c *clientv3.Client, key string) {
 }
 
 // get returns the value of a key, "" if it does not exist. An etcd that is starved, and so
-// elects itself anew, is asked again: a read changes nothing.
+// elects itself again, is asked again: a read changes nothing.
 func get(t *testing.T, c *clientv3.Client, key string) string {
 	t.Helper()
 	r, err := c.Get(t.Context(), key)

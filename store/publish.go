@@ -72,7 +72,7 @@ func (d *Documents) lost(c *candidate, known effective, r *clientv3.TxnResponse)
 	switch {
 	case len(now) > 0 && now[0].ModRevision != known.revision:
 		s.setEffective(c.docID, now[0].ModRevision, now[0].Value)
-		s.dirty[c.docID] = nil // decided anew with the next batch
+		s.dirty[c.docID] = nil // decided again with the next batch
 	case used && newZone(c, known):
 		s.reject(Rejection{
 			Kind: c.kind, Name: c.name, Revision: c.revision,

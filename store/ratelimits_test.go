@@ -152,7 +152,7 @@ func TestRateLimits_C004_NeverValid(t *testing.T) {
 	put(t, c, "/mete/v1/ratelimits/shop%2Fhttp", limitsText("shop/http", "a", 1))
 	put(t, c, store.DocumentKey(plan.KindRateLimits, "shop/http"), limitsText("shop/http", "b", 2))
 	s := r.until("mended", limits("shop/http", "b", 2))
-	if limitOf(s, "shop/http", "a") != -1 || strings.Count(log.String(), "key is no document") != 1 {
+	if limitOf(s, "shop/http", "a") != -1 || strings.Count(log.String(), "key is not a document") != 1 {
 		t.Errorf("the key that is none is in force, or not told of:\n%s", log.String())
 	}
 }

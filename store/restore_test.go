@@ -183,7 +183,7 @@ func TestRestore_PursesAreClosed(t *testing.T) {
 		t.Fatal("nothing was lent")
 	}
 	put(t, c, store.EpochKey, "another")
-	eventually(t, "registered anew", func() bool {
+	eventually(t, "registered again", func() bool {
 		_, there := members.Replicas()[members.Incarnation()]
 		return there && members.Incarnation() != old
 	})

@@ -104,7 +104,7 @@ func (s *Seals) handle(ctx context.Context, b batch) error {
 	}
 	s.take(b)
 	if len(s.known) == 0 {
-		// Without any key nothing can be sealed: an error has all read anew, soon.
+		// Without any key nothing can be sealed: an error has all read again, soon.
 		if err := s.renew(ctx); err != nil {
 			return err
 		}

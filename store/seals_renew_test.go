@@ -71,7 +71,7 @@ func TestSeals_A26_RotationIsDoneOnce(t *testing.T) {
 	}
 }
 
-// A restarted replica does not begin to count anew: the date that is stored tells it.
+// A restarted replica does not begin to count again: the date that is stored tells it.
 func TestSeals_A26_RotationSurvivesRestarts(t *testing.T) {
 	t.Parallel()
 	c := ownServer(t).Client()
@@ -183,7 +183,7 @@ func TestSeals_A26_OldKeysGoOnceNobodyNeedsThem(t *testing.T) {
 					looked(t, replicas...)
 				}
 				switch step {
-				case 5, 13: // one starts anew
+				case 5, 13: // one starts again
 					replicas[0].stop()
 					replicas[0] = start(0)
 				case 9, 17: // all do, after a week
@@ -364,7 +364,7 @@ func (w *deafWatcher) Watch(ctx context.Context, key string, opts ...clientv3.Op
 	return w.Watcher.Watch(ctx, key, opts...)
 }
 
-// Another epoch says that the store is another one: all is read anew.
+// Another epoch says that the store is another one: all is read again.
 func TestSeals_A26_AnotherEpochIsReadAnew(t *testing.T) {
 	t.Parallel()
 	c := ownServer(t).Client()

@@ -270,7 +270,7 @@ func TestSeals_A26_AReplicaThatStartsSignsWithTheSecondNewest(t *testing.T) {
 	eventually(t, "signs with the newest", func() bool { return s.sign() == third })
 }
 
-// What cannot be read is logged once, whatever is read anew, and never its value; it
+// What cannot be read is logged once, whatever is read again, and never its value; it
 // keeps nobody from making a key.
 func TestSeals_A26_MalformedValues(t *testing.T) {
 	t.Parallel()
@@ -295,7 +295,7 @@ func TestSeals_A26_MalformedValues(t *testing.T) {
 	s.Log = zerolog.New(&log)
 	s.run(t)
 	eventually(t, "a key", func() bool { return len(s.keys()) == 1 })
-	put(t, c, store.EpochKey, "another") // all is read anew
+	put(t, c, store.EpochKey, "another") // all is read again
 	good := store.SealKey{ID: 0xfffffffe}
 	copy(good.Key[:], "secret of 000001")
 	put(t, c, sealKey(good.ID), `{"made":"yesterday","key":"`+secret+`"}`)

@@ -78,7 +78,7 @@ type shelf struct {
 
 	dirty map[docID]*candidate // to be decided; nil: not read yet
 	owed  map[docID]bool       // status/ or effective/ may need a write
-	// relevant: the catalog has changed, so rejections are decided anew.
+	// relevant: the catalog has changed, so rejections are decided again.
 	relevant bool
 	handed   bool // a snapshot was handed out
 	// siblings is the revision up to which all that is in force of rate limits is known.
@@ -200,7 +200,7 @@ func (s *shelf) change(c change) {
 	case isFleetKey(c.key):
 	case !s.warned[c.key] && len(s.warned) < maxWarned && !c.deleted():
 		s.warned[c.key] = true
-		s.log.Warn().Str("key", c.key).Msg("key is no document; ignored")
+		s.log.Warn().Str("key", c.key).Msg("key is not a document; ignored")
 	}
 }
 

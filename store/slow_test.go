@@ -110,7 +110,7 @@ func TestDocuments_AHangingHistoryIsWaitedForOnce(t *testing.T) {
 }
 
 // stuckWatcher takes no request for progress once it is stuck, as a stream does
-// that is being opened anew.
+// that is being opened again.
 type stuckWatcher struct {
 	clientv3.Watcher
 	is atomic.Bool

@@ -14,7 +14,7 @@ import (
 // strayMost is how many keys StrayKeys returns at most.
 const strayMost = 100
 
-// StrayKeys returns keys of mete's range that are no document and no state, sorted: what
+// StrayKeys returns keys of mete's range that are neither documents nor state, sorted: what
 // was written under plan/ in place of plans/, say. Replicas pass over them. It returns
 // 100 at most, and reports whether there are more. Of tenants and credentials, which may
 // be millions, it does not look at each key.
@@ -23,11 +23,11 @@ func StrayKeys(ctx context.Context, kv Doer) (keys []string, more bool, err erro
 	limits := []clientv3.OpOption{clientv3.WithKeysOnly(), clientv3.WithLimit(strayMost + 1)}
 	for i, sp := range append(between, folders...) {
 		if i == len(between) {
-			limits = limits[:1] // what is no document may stand after a thousand that are
+			limits = limits[:1] // what is not a document may stand after a thousand that are
 		}
 		found, err := get(ctx, kv, sp.from, append(limits, clientv3.WithRange(sp.to))...)
 		if err != nil {
-			return nil, false, fmt.Errorf("look for keys that are no documents: %w", err)
+			return nil, false, fmt.Errorf("look for keys that are not documents: %w", err)
 		}
 		for _, kv := range found.Kvs {
 			key := string(kv.Key)

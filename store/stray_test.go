@@ -9,7 +9,7 @@ import (
 	"github.com/meteproject/mete/store"
 )
 
-// C111: keys that are no documents are found wherever they lie, and nothing else.
+// C111: keys that are not documents are found wherever they lie, and nothing else.
 func TestStrayKeys_C111_WhatIsNoDocument(t *testing.T) {
 	t.Parallel()
 	c := ownServer(t).Client()

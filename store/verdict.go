@@ -139,7 +139,7 @@ func (s *shelf) alarm(rejected []docID) {
 	}
 	if emptied && !s.alarmed {
 		s.log.Error().Int("plans", plans).Str("prefix", DocumentPrefix(plan.KindPlan)).
-			Msg("all plans were deleted; those that tenants are on stay in force: write them anew, or move their tenants")
+			Msg("all plans were deleted; those that tenants are on stay in force: write them again, or move their tenants")
 	}
 	s.alarmed = emptied
 }

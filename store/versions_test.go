@@ -33,7 +33,7 @@ func TestDocuments_TwoVersionsThatDisagreeDoNotWriteForEver(t *testing.T) {
 		}
 	}
 	accept()
-	for n := 6; n < 9; n++ { // each edit has rejections decided anew
+	for n := 6; n < 9; n++ { // each edit has rejections decided again
 		put(t, c, store.DocumentKey(plan.KindPlan, "free"), planText("free", n))
 		r.until("edit", hasAmount("free", int64(n)))
 	}

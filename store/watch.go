@@ -58,14 +58,14 @@ const (
 // maxHold bounds how long changes of one range wait for news of the others. A
 // member that is well says within a millisecond that there are none. It says
 // nothing while one of the watches has history to catch up with, which it sees to
-// ten times a second, so it is asked anew every askEvery.
+// ten times a second, so it is asked again every askEvery.
 const (
 	maxHold  = 300 * time.Millisecond
 	askEvery = 10 * time.Millisecond
 )
 
 // A watcher keeps a copy of some ranges of keys true: it reads them at one
-// revision, watches from the next one on, and reads anew whenever it may have
+// revision, watches from the next one on, and reads again whenever it may have
 // missed something: then on another endpoint if that one was silent.
 type watcher struct {
 	cluster *Cluster
@@ -289,7 +289,7 @@ func (w *watcher) pass(ctx context.Context, watch clientv3.Watcher, q *queue, la
 }
 
 // ask asks for word of how far the watches are. The answer comes through them. A
-// stream that is being opened anew takes no question; nothing that has arrived waits
+// stream that is being opened again takes no question; nothing that has arrived waits
 // for it longer than limit.
 func ask(ctx context.Context, watch clientv3.Watcher, limit time.Duration) error {
 	bounded, cancel := context.WithTimeout(ctx, limit)

@@ -14,7 +14,7 @@ import (
 )
 
 // A store in which nobody writes has nothing to tell: that is no silence. Two healthy
-// endpoints are not blamed for it, nothing is read anew, and an edit comes into force as
+// endpoints are not blamed for it, nothing is read again, and an edit comes into force as
 // at any time.
 func TestWatch_C185_AnIdleStoreIsNoSilentOne(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,7 @@ func startImpatient(t *testing.T, c *store.Cluster, log zerolog.Logger) *replica
 	return r
 }
 
-// A client that connects anew resumes its watches from the next revision on, too.
+// A client that connects again resumes its watches from the next revision on, too.
 func TestWatch_C185_AnIdleStoreAfterANewConnection(t *testing.T) {
 	t.Parallel()
 	s := ownServer(t)

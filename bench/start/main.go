@@ -20,7 +20,7 @@ import (
 )
 
 func main() {
-	mete := flag.String("mete", "", "the binary; built anew if not given")
+	mete := flag.String("mete", "", "the binary; built again if not given")
 	tenants := flag.Int("tenants", 100_000, "documents of tenants")
 	credentials := flag.Int("credentials", 100_000, "documents of API keys")
 	runs := flag.Int("runs", 3, "how often each start is measured")

@@ -106,7 +106,7 @@ func TestAdminGuard_F2_WhoIsAnswered(t *testing.T) {
 	}
 }
 
-// Tokens are read anew without a gap, and a file that is none changes nothing.
+// Tokens are read again without a gap, and a file that is none changes nothing.
 func TestTokenFile_F2_Reread(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")

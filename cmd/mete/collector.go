@@ -135,7 +135,7 @@ func newCollector(read func() readings) *collector {
 		dropped:      desc("usage_dropped_units_total", "Units used that are never billed: held for more than 10 min, or of names that shared a slot for lack of room.", "reason"),
 		recalls:      desc("recalls_total", "Times that other replicas were asked for units."),
 		returned:     desc("recalled_units_total", "Units returned because another replica asked for them."),
-		storeOps:     desc("store_requests_total", "Requests to etcd on behalf of accounts; lost: computed anew, unknown: of unknown outcome.", "kind"),
+		storeOps:     desc("store_requests_total", "Requests to etcd on behalf of accounts; lost: computed again, unknown: of unknown outcome.", "kind"),
 		batched:      desc("store_operations_total", "Operations on accounts that the requests carried."),
 		roundTrip:    desc("store_round_trip_seconds", "Shortest round trip to etcd of the last seconds; 0: not known. A first lease takes two."),
 		failovers:    desc("store_failovers_total", "Times that another endpoint of etcd became the preferred one."),

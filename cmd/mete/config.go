@@ -84,7 +84,7 @@ type config struct {
 	// MaxRatelimitSeries bounds what values in metrics may cost: each series has five lines in a
 	// scrape, and takes some 400 bytes of memory for as long as the process runs.
 	MaxRatelimitSeries int           `name:"max-ratelimit-series" help:"rules of rate limit domains that metrics show by name; hits of those beyond are counted as (other), by domain"`
-	PresenceTTL        time.Duration `name:"presence-ttl" help:"time after which a silent replica's rate shares are divided anew"`
+	PresenceTTL        time.Duration `name:"presence-ttl" help:"time after which a silent replica's rate shares are divided again"`
 
 	UsageEvents string `name:"usage-events" help:"file to which usage events are appended, a JSON object a line (default: none are written)"`
 

@@ -377,7 +377,7 @@ func TestConfigPrintMasksSecretsOfBadEndpoints(t *testing.T) {
 	}
 	_, out, _ := runMete(map[string]string{"METE_ETCD_ENDPOINTS": "unix:///run/a@b", "METE_NAME": "a@b"}, "config", "print")
 	if !strings.Contains(out, "unix:///run/a@b") || !strings.Contains(out, "name: a@b") {
-		t.Errorf("what is no secret is masked: %s", out)
+		t.Errorf("what is not a secret is masked: %s", out)
 	}
 }
 

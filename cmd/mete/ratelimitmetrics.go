@@ -35,7 +35,7 @@ func newRatelimitCollector(read func() ratelimitReadings) *ratelimitCollector {
 	return &ratelimitCollector{
 		read:       read,
 		requests:   desc("requests_total", "Requests that the rules of a rate limit domain were asked about. unknown_domain: no document has that domain, so that nothing was limited.", "outcome"),
-		unreadable: desc("unreadable_units_total", "Descriptors for an app with an entry units that is no number and names no unit of the app; it was left out."),
+		unreadable: desc("unreadable_units_total", "Descriptors for an app with an entry units that is not a number and names no unit of the app; it was left out."),
 		unreadAsks: desc("unreadable_descriptors_total", "Descriptors with a limit of Envoy's that is none, or with more than is read; their rule decided, and what has no rule was refused."),
 		hits:       desc("hits_total", "Hits of a rate limit rule.", "domain", "rule"),
 		within:     desc("within_limit_total", "Hits that the rule had room for, those of requests that another rule refused included.", "domain", "rule"),

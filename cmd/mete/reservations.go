@@ -221,7 +221,7 @@ func (m *mete) forgiveOne(now time.Time, c *peers.Claim, done *forgiven) {
 		done.Settled++
 		return
 	}
-	switch m.decider.Forgive(now, &r) { //nolint:exhaustive // what is left is no settlement
+	switch m.decider.Forgive(now, &r) { //nolint:exhaustive // what is left is not a settlement
 	case authz.SettledBefore:
 		done.Settled++
 	case authz.SettledLate, authz.SettledMalformed:

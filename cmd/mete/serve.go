@@ -24,7 +24,7 @@ func serveCommand(env environment) *cobra.Command {
 
 Settings come from flags, METE_ variables, the file of --config and defaults; the first of them that says something holds.
 SIGTERM and SIGINT stop it in order, which takes drain-delay and up to 25 s more; a second one ends it at once.
-SIGHUP rereads the TLS files and opens the file of usage events anew.`,
+SIGHUP rereads the TLS files and opens the file of usage events again.`,
 		Args: noArgs,
 	}
 	src := addFlags(cmd.Flags(), env)

@@ -39,7 +39,7 @@ func newSettlementCollector(read func() settlementReadings) *settlementCollector
 		missing:        desc("reservations_missing_total", "Reservations of which no word is expected any more, because they are too old or their process was killed a minute before: what was reserved is what is used."),
 		unsealed:       desc("reservations_unsealed_total", "Requests that were charged and can never be settled, for lack of a key."),
 		settled:        desc("settlements_total", "Settlements by what became of them.", "result"),
-		badUnits:       desc("settlement_bad_numbers_total", "Numbers of used units that are no whole number from 0 up; what was reserved counts."),
+		badUnits:       desc("settlement_bad_numbers_total", "Numbers of used units that are not a whole number from 0 up; what was reserved counts."),
 		aboveMax:       desc("settlement_above_max_total", "Requests that used more than the max of their route."),
 		unknownTariffs: desc("settlement_unknown_tariffs_total", "Requests of which nobody remembered what they cost when they were admitted: all sources of their units were asked, or what was reserved counts."),
 

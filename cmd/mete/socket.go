@@ -126,7 +126,7 @@ func clearSocket(ctx context.Context, path string) error {
 	case err != nil:
 		return fmt.Errorf("look whether the socket is free: %w", err)
 	case info.Mode().Type() != os.ModeSocket:
-		return fmt.Errorf("%s is there and is no socket: it is left alone; move it away or choose another path", path)
+		return fmt.Errorf("%s is there and is not a socket: it is left alone; move it away or choose another path", path)
 	}
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
 	if err == nil {

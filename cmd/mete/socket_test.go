@@ -186,7 +186,7 @@ func TestListen_P33_OnlyADeadSocketIsReplaced(t *testing.T) {
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(t.Context(), "grpc-listen", "unix://"+path); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if _, err := listen(t.Context(), "grpc-listen", "unix://"+path); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Errorf("over a file: %v", err)
 	}
 	if text, _ := os.ReadFile(path); string(text) != "precious" {

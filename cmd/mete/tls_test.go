@@ -200,7 +200,7 @@ func TestReload(t *testing.T) {
 		if got := secure.notAfter()["server"]; !got.Equal(ends) {
 			t.Errorf("%s: not after %v, want %v", what, got, ends)
 		}
-		// A connection made anew would show another certificate.
+		// A connection made again would show another certificate.
 		var on peer.Peer
 		if err := check(t, old, grpc.Peer(&on)); err != nil {
 			t.Fatalf("%s: the old connection: %v", what, err)

@@ -62,7 +62,7 @@ func TestDocuments_Q49_WindowIDs(t *testing.T) {
 		text := document(t, path)
 		for _, m := range other.FindAllStringSubmatch(text, -1) {
 			if !id.MatchString(m[1]) {
-				t.Errorf("%s: %q is no window", path, m[1])
+				t.Errorf("%s: %q is not a window", path, m[1])
 			}
 		}
 		for _, m := range id.FindAllStringSubmatch(text, -1) {

@@ -105,7 +105,7 @@ func (c *cli) call(ctx context.Context, a *adminAPI, what, path string, body, v 
 		return refusedBy(a, what, resp.StatusCode, string(answer))
 	}
 	if err := json.Unmarshal(answer, v); err != nil {
-		return &failure{code: exitUnreachable, what: what, why: a.address + " answers what is no answer of mete's: " + err.Error(), next: "check --admin"}
+		return &failure{code: exitUnreachable, what: what, why: a.address + " answers what is not an answer of mete's: " + err.Error(), next: "check --admin"}
 	}
 	return nil
 }

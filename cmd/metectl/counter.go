@@ -16,7 +16,7 @@ limit domain, and of the quotas that a tenant's plan gives.
 
 A counter of descriptors is named by its entries, KEY=VALUE with commas between them, as
 Envoy sends them: org=northwind,route=export. %XX stands for a byte, so %2C for a comma in a
-value, %25 for a percent sign and %FF for a byte that is no text. A value with * names the
+value, %25 for a percent sign and %FF for a byte that is not text. A value with * names the
 counter that all matches of a rule with share_threshold share, and *when=CONDITION after an
 entry that the rule has this condition.
 

@@ -30,7 +30,7 @@ func parseDescriptor(text string) ([]plan.CounterEntry, error) {
 		}
 		key, value, found := strings.Cut(part, "=")
 		if !found || key == "" {
-			return nil, usageError(fmt.Sprintf("%q is no entry of a descriptor", part),
+			return nil, usageError(fmt.Sprintf("%q is not an entry of a descriptor", part),
 				"write KEY=VALUE, a comma between entries, and %2C for a comma in a value")
 		}
 		var e plan.CounterEntry
@@ -42,7 +42,7 @@ func parseDescriptor(text string) ([]plan.CounterEntry, error) {
 		}{{key, &e.Key}, {value, &e.Value}} {
 			raw, ok := percentDecoded(from.text)
 			if !ok {
-				return nil, usageError(fmt.Sprintf("%q has a percent sign that is no byte", part), "write %FF for a byte and %25 for a percent sign")
+				return nil, usageError(fmt.Sprintf("%q has a percent sign that is not of a byte", part), "write %FF for a byte and %25 for a percent sign")
 			}
 			*from.to = raw
 		}

@@ -95,7 +95,7 @@ func (r resetRequest) check() error {
 	case r.tenant == "" && r.limit != "":
 		return usageError("--limit goes with --tenant", "choose among the limits of a descriptor with --unit")
 	case r.unit != "" && unitOf(r.unit) == 0:
-		return usageError(fmt.Sprintf("--unit %q is no unit", r.unit), "use second, minute, hour, day, week, month or year")
+		return usageError(fmt.Sprintf("--unit %q is not a unit", r.unit), "use second, minute, hour, day, week, month or year")
 	}
 	return nil
 }

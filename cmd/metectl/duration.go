@@ -17,7 +17,7 @@ func parseExpiry(s string, now time.Time) (time.Time, error) {
 		at = now.Add(d).Truncate(time.Second)
 	}
 	if err != nil {
-		return time.Time{}, usageError(fmt.Sprintf("--expires %s is no time", s), "write 90d, 12h or 2027-01-31T00:00:00Z")
+		return time.Time{}, usageError(fmt.Sprintf("--expires %s is not a time", s), "write 90d, 12h or 2027-01-31T00:00:00Z")
 	}
 	if !at.After(now) {
 		return time.Time{}, usageError(fmt.Sprintf("--expires %s is over already", s), "name an instant to come")

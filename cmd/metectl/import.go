@@ -119,7 +119,7 @@ func (im *importer) settle() error {
 	case im.watch && im.output == "yaml":
 		return usageError("-o yaml does not go with --watch", "use -o table, json or name")
 	case im.source == "" || len(im.source) > 63 || strings.Trim(im.source, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "":
-		return usageError(fmt.Sprintf("--source %q is no name", im.source), "use up to 63 of a-z, 0-9, dots, _ and -")
+		return usageError(fmt.Sprintf("--source %q is not a name", im.source), "use up to 63 of a-z, 0-9, dots, _ and -")
 	}
 	for i, path := range im.paths {
 		if slices.Contains(im.paths[:i], path) {

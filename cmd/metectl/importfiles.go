@@ -185,7 +185,7 @@ func (r *importReader) entry(path, rel string) error {
 		r.skip(path, "does not end in .yaml")
 		return nil
 	case !info.Mode().IsRegular():
-		r.skip(path, "is no regular file")
+		r.skip(path, "is not a regular file")
 		return nil
 	}
 	return r.file(path, rel, info, true)

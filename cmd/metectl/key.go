@@ -77,7 +77,7 @@ func (c *cli) createKey(ctx context.Context, r keyRequest) error {
 		return usageError("--tenant is missing", "add --tenant TENANT; metectl get tenants lists them")
 	}
 	if !validKeyPrefix(r.prefix) {
-		return usageError(fmt.Sprintf("--prefix %q is no prefix", r.prefix), "use at most 16 of a-z, 0-9 and _, with no _ at the ends")
+		return usageError(fmt.Sprintf("--prefix %q is not a prefix", r.prefix), "use at most 16 of a-z, 0-9 and _, with no _ at the ends")
 	}
 	v := keyView{Tenant: r.tenant, Principal: r.principal, Class: r.class, Prefix: r.prefix + "_"}
 	if r.expires != "" {

@@ -39,7 +39,7 @@ func parseKind(word string) (plan.Kind, error) {
 			}
 		}
 	}
-	return "", usageError(fmt.Sprintf("%q is no kind of document", word),
+	return "", usageError(fmt.Sprintf("%q is not a kind of document", word),
 		"use one of apps, plans, routes, tenants, credentials (or keys), ratelimits")
 }
 

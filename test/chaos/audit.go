@@ -253,7 +253,7 @@ func (a *audit) conditions(op quota.Operation) string {
 		case plan.KindApp, plan.KindPlan, plan.KindRoutes, plan.KindRateLimits:
 			key = store.EffectiveKey(plan.Kind(g.Kind), g.Name)
 		case plan.KindTenant, plan.KindCredential, plan.KindWebhook:
-		default: // a guard of what is no document: state/versions
+		default: // a guard of what is not a document: state/versions
 			continue
 		}
 		if a.keys[key] != g.Revision {

@@ -103,7 +103,7 @@ func (b *bill) explain(account, mostUnheard int64) (explanation, error) {
 		}
 	}
 	e.unsettled, e.unheardOf = 0, 0
-	return e, fmt.Errorf("%s: %d requests used %d units, the account says %d: the difference of %d is no number of requests that count as they were reserved",
+	return e, fmt.Errorf("%s: %d requests used %d units, the account says %d: the difference of %d is not a number of requests that count as they were reserved",
 		b.name, answered, answered*b.used, account, e.off)
 }
 

@@ -134,13 +134,13 @@ func (f *faults) links(ctx context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// edits writes a document anew.
+// edits writes a document again.
 func (f *faults) edits(ctx context.Context, rng *rand.Rand) error {
 	f.count("edits")
 	return f.edit(ctx, rng)
 }
 
-// editPlans writes one of plans anew: with another amount, or in other words.
+// editPlans writes one of plans again: with another amount, or in other words.
 func (w *world) editPlans(plans []planDoc) func(context.Context, *rand.Rand) error {
 	return func(ctx context.Context, rng *rand.Rand) error {
 		p, how, share := plans[rng.IntN(len(plans))], rng.IntN(2), 80+rng.Int64N(60)

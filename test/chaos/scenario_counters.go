@@ -174,7 +174,7 @@ func someDescriptors(rng *rand.Rand) []descriptor {
 	return asks
 }
 
-// ruleEdits writes documents of a domain anew, in turns: with other amounts, with a fault,
+// ruleEdits writes documents of a domain again, in turns: with other amounts, with a fault,
 // or in other words. It waits until mete has said what it thinks of each.
 type ruleEdits struct {
 	world *world
@@ -237,7 +237,7 @@ func (w *world) judgeCounters(c *countCallers, edits *ruleEdits) (figures string
 	}
 	for _, e := range w.books.all() {
 		if strings.HasPrefix(e.Key, store.EffectivePrefix) && strings.Contains(string(e.Value), badMark) {
-			errs = append(errs, fmt.Errorf("revision %d: %s is a document that is no good: %s", e.Revision, e.Key, e.Value))
+			errs = append(errs, fmt.Errorf("revision %d: %s is a document that is not good: %s", e.Revision, e.Key, e.Value))
 		}
 	}
 	counters, full := found.countersAtEnd()

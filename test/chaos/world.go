@@ -34,7 +34,7 @@ type worldConfig struct {
 	args              []string // of mete
 	plans             []planDoc
 	more              []clientv3.Op // further documents
-	keepPorts         bool          // a replica has its gRPC port again when it starts anew
+	keepPorts         bool          // a replica has its gRPC port again when it starts again
 }
 
 // newWorld starts a world below the run's directory and returns once its documents

@@ -237,7 +237,7 @@ func (p *play) get(ctx context.Context, target, header, value string) (*reply, e
 	}
 	r := &reply{status: resp.StatusCode, header: resp.Header, body: string(body), reached: len(p.upstream.Seen(id)) > 0}
 	if r.status != http.StatusOK {
-		_ = json.Unmarshal(body, &r.refusal) // a body that is no JSON has no error in it
+		_ = json.Unmarshal(body, &r.refusal) // a body that is not JSON has no error in it
 	}
 	return r, nil
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Claims of a real JWT filter: names as they are get a shape, and what is no name is
+// Claims of a real JWT filter: names as they are get a shape, and what is not a name is
 // helped by no header (issue 12, B3, B5, B7).
 func TestClaims_C035_AsTheFilterLeavesThem(t *testing.T) {
 	t.Parallel()
@@ -45,11 +45,11 @@ func TestClaims_C035_AsTheFilterLeavesThem(t *testing.T) {
 		{42, "org:42", ""},
 		{"42", "org:42", ""},
 		{"-", "victim", ""},
-		{1.5, "", "is no name"},
-		{[]string{"globex"}, "", "is no name"},
-		{map[string]any{}, "", "is no name"},
-		{int64(1 << 53), "", "is no name"},
-		{"a,b", "", "is no name"},
+		{1.5, "", "is not a name"},
+		{[]string{"globex"}, "", "is not a name"},
+		{map[string]any{}, "", "is not a name"},
+		{int64(1 << 53), "", "is not a name"},
+		{"a,b", "", "is not a name"},
 		{nil, "", "says that there is none"},
 		{"", "", "says that there is none"},
 	} {

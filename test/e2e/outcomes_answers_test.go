@@ -61,7 +61,7 @@ func left() section {
 	)
 	return section{"The caller leaves", "Before the response has begun that is free; after that its status decides.", []outcome{
 		{name: "cl-abort-h1-before-headers", happened: "left while the API worked", saw: "left", costs: free, why: before, log: "0 DC downstream_remote_disconnect", how: script{act: rig.ActSilent, by: leave}},
-		{name: "cl-abort-h1-100-continue", happened: "the same, when Envoy had sent 100 Continue", saw: "left", costs: free, why: "100 is no answer yet.", log: "100 DC downstream_remote_disconnect", how: script{act: rig.ActSilent, by: leaveContinue}},
+		{name: "cl-abort-h1-100-continue", happened: "the same, when Envoy had sent 100 Continue", saw: "left", costs: free, why: "100 is not an answer yet.", log: "100 DC downstream_remote_disconnect", how: script{act: rig.ActSilent, by: leaveContinue}},
 		{name: "cl-abort-h1-rst-before-headers", happened: "the same, by a reset of the connection", saw: "left", costs: free, why: before, log: "0 DC downstream_remote_disconnect", how: script{act: rig.ActSilent, by: leaveByReset}},
 		{name: "cl-abort-h1-upload", happened: "left in the middle of its own upload", saw: "left", costs: free, why: before, log: "0 DC downstream_remote_disconnect", how: script{act: rig.ActSilent, by: leaveUpload}},
 		{name: "cl-abort-h2-before-headers", happened: "left an HTTP/2 request while the API worked", saw: "left", costs: free, why: before, log: "0 DR http2.remote_reset", how: script{act: rig.ActSilent, by: leaveH2}},

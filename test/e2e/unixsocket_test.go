@@ -19,7 +19,7 @@ func bySocket(path string) func(string) string {
 }
 
 // Envoy asks mete over a unix socket, checks and log alike, and does so again once a mete that
-// was killed is started anew over the socket that it has left (P33).
+// was killed is started again over the socket that it has left (P33).
 func TestUnixSocket_P33_ChecksAndTheLog(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "mete") //nolint:usetesting // the path of a socket must be short

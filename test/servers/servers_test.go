@@ -274,7 +274,7 @@ func rule(t *testing.T, s *plan.Snapshot, route string) *plan.Rule {
 	case r != nil:
 		return r
 	case route != "other":
-		t.Fatalf("a server serves %q, which is no rule", route)
+		t.Fatalf("a server serves %q, which is not a rule", route)
 	}
 	return &plan.Rule{Weight: 1, Meter: true, Check: true}
 }

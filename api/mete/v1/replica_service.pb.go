@@ -102,7 +102,7 @@ func (Settled) EnumDescriptor() ([]byte, []int) {
 // decided.
 type SettleBatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The process that is meant. One that was started anew at the same address does
+	// The process that is meant. One that was started again at the same address does
 	// not know what its forerunner has settled, and refuses.
 	Process uint64 `protobuf:"fixed64,1,opt,name=process,proto3" json:"process,omitempty"`
 	// At most as many as fit into 4 MiB. None: nothing happens, and an answer tells that
