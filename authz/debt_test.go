@@ -19,7 +19,7 @@ func debtDesk(t *testing.T) *desk {
 `)).seals()
 }
 
-// C151: what was used beyond the reservation is a debt of the bucket, whoever tells of it;
+// C151: what was used beyond the reservation is a debt of the bucket, by any source that tells of it;
 // the next request waits until it is paid, and is told how long.
 func TestSettle_C151_ABucketOwes(t *testing.T) {
 	t.Parallel()

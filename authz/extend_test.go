@@ -96,7 +96,7 @@ func (k *desk) check(err error) {
 	}
 }
 
-// Whoever says the number while more is being reserved is right, and what was reserved
+// A number that is told while more is being reserved is right, and what was reserved
 // for nothing goes back.
 func TestExtend_A25_A40_Q49_ToldMeanwhile(t *testing.T) {
 	t.Parallel()

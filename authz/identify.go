@@ -35,7 +35,7 @@ func (c *caller) stable() string {
 // identify finds out who calls. It reports whether the caller is to be charged; if
 // not, dec holds the answer.
 //
-// Whoever cannot be identified is let through, as nobody, where the route is neither
+// A caller that cannot be identified is let through, without a tenant, where the route is neither
 // metered nor checked: those who sign in have no credential yet (C38, C39). That it
 // has none, or a bad one, is then for the upstream to find out.
 func (d *Decider) identify(snap *plan.Snapshot, app *plan.App, now time.Time, req *Request, dec *Decision) (caller, bool) {

@@ -7,7 +7,7 @@ const (
 	leftMissing        // what of it is not settled was counted as missing
 )
 
-// End notes that this process ends in order: whoever comes after it does not count as
+// End notes that this process ends in order: the next process does not count as
 // missing what is open now.
 func (d *Decider) End() {
 	d.numbers.mu.Lock()

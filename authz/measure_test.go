@@ -102,7 +102,7 @@ func TestMeasure_A40_C16_A27_Details(t *testing.T) {
 }
 
 // What costs nothing, though it counts, is no free request; numbers that nobody can have
-// measured settle nothing, and leave the number to whoever knows better.
+// measured settle nothing, and leave the number to a source that knows better.
 func TestSettle_A26_C134_Measured(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

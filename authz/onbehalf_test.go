@@ -151,7 +151,7 @@ func TestOnBehalf_C8_C9_ASignedHopIsFree(t *testing.T) {
 	})
 }
 
-// Whoever calls on behalf of a key is not of the class that the key names.
+// A caller on behalf of a key is not of the class that the key names.
 func TestOnBehalf_C8_OfAKeyWithAClassOfItsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

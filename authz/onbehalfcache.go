@@ -16,7 +16,7 @@ const (
 // use, and reading takes no lock.
 //
 // A token stands in one of four places that its hash decides; a new one takes the place
-// of the one that expires first. Whoever loses a race is verified again.
+// of the one that expires first. The loser of a race is verified again.
 type verified struct {
 	sets [verifiedSets][verifiedWays]atomic.Pointer[onBehalf]
 }

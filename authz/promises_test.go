@@ -120,7 +120,7 @@ func TestDecide_P75_NoDecisionReadsTheStore(t *testing.T) {
 	})
 }
 
-// Whoever is not verified is charged to nobody (C36).
+// A caller that is not verified is charged to no tenant (C36).
 func TestDecide_C36_OnlyVerifiedCallersAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 // SettledBefore and changes nothing. It is for the process that decided, or, once that
 // is gone, for the one that takes its place: each keeps its own memory of repeats.
 //
-// Units go back to, or are taken from, this replica's own purse of the account, whoever
-// charged them. Use of a window that is over goes to that window's account. It does no
+// Units go back to, or are taken from, this replica's own purse of the account,
+// though another replica charged them. Use of a window that is over goes to that window's account. It does no
 // I/O and is safe for concurrent use.
 func (d *Decider) Settle(now time.Time, r *Reservation, m *Measured) Settled {
 	result := d.settle(now, r, m)
@@ -62,7 +62,7 @@ func (d *Decider) settleAll(now time.Time, r *Reservation, m *Measured) (reserve
 	for i := range r.Charges {
 		c := &r.Charges[i]
 		n := m.Used[i]
-		if n == unreported { // whoever could have told is gone
+		if n == unreported { // what could have told is gone
 			n = d.unreported(r, c, m.Free)
 		}
 		if _, ok := d.correct(now, r, c, quota.Settlement{Charged: c.Units, Uncovered: c.Uncovered, Used: n, Long: m.Long}); ok {

@@ -158,7 +158,7 @@ func TestSettle_C090_NumbersThatAreNone(t *testing.T) {
 	}
 }
 
-// Use above the reservation counts in full, and whoever comes next is refused until the
+// Use above the reservation counts in full, and the next request is refused until the
 // window ends; the debt does not go into the next one.
 func TestSettle_A40_A41_A43_C093_Debt(t *testing.T) {
 	t.Parallel()
@@ -303,7 +303,7 @@ func TestSeal_A10_NothingToSettle(t *testing.T) {
 	})
 }
 
-// Whoever asks for the result of a completed mutation again is neither counted nor
+// A caller that asks for the result of a completed mutation again is neither counted nor
 // refused, once the upstream has shown that it answers from memory.
 func TestSettle_C16_ReplaysAreFreeAndNotRefused(t *testing.T) {
 	t.Parallel()

@@ -79,7 +79,7 @@ func playDeciders(t *testing.T, seed uint64) {
 	}
 }
 
-// Whoever may use two apps gets no new bucket by going to and fro between them.
+// A tenant that may use two apps gets no new bucket by going to and fro between them.
 func TestDecide_C041_TwoAppsMakeNoNewBuckets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -312,7 +312,7 @@ func (orgClaim) Find(_ string, path []string) (string, authz.Found) {
 	return "", authz.Nothing
 }
 
-// Whoever waits as long as was announced is let in, with several limits that have
+// A caller that waits as long as was announced is let in, with several limits that have
 // run out, of both kinds, on the whole path.
 func TestDecide_C128_TheAnnouncedWaitIsEnough(t *testing.T) {
 	t.Parallel()

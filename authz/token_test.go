@@ -85,7 +85,7 @@ func TestToken_C134_AlteredIsForged(t *testing.T) {
 	})
 }
 
-// Whatever text comes, whoever does not have the key makes nothing of it.
+// No text can be read without the key.
 func FuzzOpen(f *testing.F) {
 	f.Add("00000007!AAAAAAAAAAAAAAAAAAAAAA!x")
 	f.Add(strings.Repeat("!", 200))

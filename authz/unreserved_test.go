@@ -20,7 +20,7 @@ func unreservedDesk(t *testing.T, limit string) *desk {
 `)).seals()
 }
 
-// A request that reserves nothing is charged what it used, by whoever tells, and is
+// A request that reserves nothing is charged what it used, by any source that tells, and is
 // refused once nothing is left.
 func TestSettle_A37_C153_NothingReserved(t *testing.T) {
 	t.Parallel()

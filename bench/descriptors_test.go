@@ -82,7 +82,7 @@ func BenchmarkCountDescriptors(b *testing.B) {
 }
 
 // BenchmarkCounterMemory counts a value that nobody has sent before, and reports what the
-// counter of each takes: such values come from whoever may send a header.
+// counter of each takes: such values come from anyone who may send a header.
 func BenchmarkCounterMemory(b *testing.B) {
 	d := descriptorDesk(b)
 	var c authz.Count

@@ -97,7 +97,7 @@ func (m *wireModel) account(s *modelStream, n int, memory int64) {
 	}
 }
 
-// What is unfinished is found however the bytes arrive, padded or not, and let go of whoever
+// What is unfinished is found however the bytes arrive, padded or not, and let go of however
 // ends a stream.
 func TestIntake_F4_FindsWhatIsUnfinished(t *testing.T) {
 	t.Parallel()

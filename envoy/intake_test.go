@@ -169,7 +169,7 @@ func TestIntake_F4_AllConnections(t *testing.T) {
 	}
 }
 
-// What has been counted is let go of when a stream ends, whoever ends it, and when the
+// What has been counted is let go of when a stream ends, from either side, and when the
 // connection does.
 func TestIntake_F4_StreamsEnd(t *testing.T) {
 	t.Parallel()

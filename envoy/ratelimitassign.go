@@ -45,7 +45,7 @@ func (c *limitCall) assign(app *plan.App, domain *plan.Domain) error {
 	return nil
 }
 
-// ruled reports whether the domain's documents have a rule for a descriptor: whoever wrote
+// ruled reports whether the domain's documents have a rule for a descriptor: the author who wrote
 // one for entries called "reservation" means their own.
 func (c *limitCall) ruled(d *descriptor, domain *plan.Domain) bool {
 	if domain == nil || domain.Table == nil {

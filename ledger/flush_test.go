@@ -101,7 +101,7 @@ func TestRun_C138_TheLastFlushWritesAll(t *testing.T) {
 	})
 }
 
-// Whoever adds while it is closed has each unit written or counted as dropped.
+// What is added while it is closed has each unit written or counted as dropped.
 func TestClose_C138_AddsThatRaceAreWrittenOrCounted(t *testing.T) {
 	t.Parallel()
 	for range 20 {

@@ -51,7 +51,7 @@ type question struct {
 	there func(context.Context, metev1.QuotaServiceClient) (map[string]int64, error)
 }
 
-// ask asks whoever may have decided. Tags are short, so that may be several.
+// ask asks the replicas that may have decided. Tags are short, so that may be several.
 func (r *Router) ask(ctx context.Context, id authz.ID, q question) (units map[string]int64, err error) {
 	peers := r.tagged(id)
 	if len(peers) == 0 || len(metadata.ValueFromIncomingContext(ctx, passedOn)) > 0 {

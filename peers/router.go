@@ -187,7 +187,7 @@ func (r *Router) reroute(e entry) {
 	}
 }
 
-// settleHere settles what came from a queue, whoever decided. A panic is told as 0,
+// settleHere settles what came from a queue. A panic is told as 0,
 // like any outcome that nobody knows: one entry must not take the others along.
 func (r *Router) settleHere(now time.Time, s *metev1.Settlement) (result authz.Settled) {
 	defer func() {

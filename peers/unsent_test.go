@@ -15,7 +15,7 @@ import (
 )
 
 // A replica that stops in order tells its callers so, and takes no call after that. What
-// is called in that very moment was never sent: whoever takes its place settles it.
+// is called in that very moment was never sent: its successor settles it.
 func TestSettle_A26_C135_WhatAStoppingPeerTakesNoMoreIsNotLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

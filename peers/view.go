@@ -10,7 +10,7 @@ type view struct{ peers map[uint64]*peer }
 
 // SetPeers tells which processes are live, and at what address ("host:port") each
 // answers gRPC. This process may be among them. What was queued for one that is not there any more
-// is passed on to whoever takes its place; what was sent to it with an outcome that is not known is dropped.
+// is passed on to its successor; what was sent to it with an outcome that is not known is dropped.
 // peers is not kept.
 func (r *Router) SetPeers(peers map[uint64]string) {
 	r.mu.Lock()

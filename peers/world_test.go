@@ -32,7 +32,7 @@ func (n number) token() string {
 	return fmt.Sprintf("sealed %d %d %d", n.process, n.number, reserved)
 }
 
-// A ledger has what was settled, by whoever did.
+// A ledger has what was settled by any replica.
 type ledger struct {
 	mu      sync.Mutex
 	settled map[number][]settled

@@ -13,7 +13,7 @@ import (
 // A Catalog collects documents as they come and go. It is for one goroutine; what
 // others read is a [Snapshot].
 //
-// A Catalog takes what it is given: whoever puts documents checks them before,
+// A Catalog takes what it is given: the writer of documents checks them before,
 // with [Catalog.Check] and [Catalog.CheckDelete]. Documents that contradict each
 // other all the same, because they were not checked or raced, never lift a limit:
 // the tenants concerned get [Terms.Broken].

@@ -337,7 +337,7 @@ func TestRateLimits_Same_ButNotIfAnythingDiffers(t *testing.T) {
 	if swapped.Same(limitsDoc(t, "d", "domain: d\ndescriptors: [{key: k, value: \"*a\"}, {key: k, value: a*}]").RateLimits) {
 		t.Error("another order of patterns is the same")
 	}
-	// Whoever adds a field to a rule or a document has to compare it.
+	// A new field of a rule or a document has to be compared.
 	if n, m := reflect.TypeFor[plan.DescriptorRule]().NumField(), reflect.TypeFor[plan.RateLimits]().NumField(); n != 17 || m != 8 {
 		t.Errorf("%d and %d fields: let Same compare the new one", n, m)
 	}

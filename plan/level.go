@@ -12,7 +12,7 @@ import (
 // its forerunner refuses to read.
 const FeatureLevel = 5
 
-// A newField is something that a document may say since a level: whoever has a lower
+// A newField is something that a document may say since a level: a replica of a lower
 // one refuses to read the document, even if what it says is the default.
 type newField struct {
 	level int

@@ -217,7 +217,7 @@ func cutParameters(s string) string {
 	return b.String()
 }
 
-// cutQuery ends a path at an escaped "?" or "#", as whoever resolves escapes, writes a
+// cutQuery ends a path at an escaped "?" or "#", as a server that resolves escapes, writes a
 // path of that, and has it read again.
 func cutQuery(s string) string {
 	for i := 0; ; i++ {

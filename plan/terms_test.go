@@ -184,7 +184,7 @@ func TestTerms_P50_Layers(t *testing.T) {
 }
 
 // Terms hold until the first of all overrides ends, whichever was written first and
-// whoever they are of.
+// of all tenants.
 func TestTerms_P50_HoldUntilTheSoonestEnd(t *testing.T) {
 	free := `{limits: {rps: {kind: rate, amount: 10, window: 1s}, monthly: {kind: quota, amount: 1000, reset: {calendar: month}}},
 		overrides: [{tenants: ["org:planned"], reason: trial, limits: {rps: {amount: 7, until: "2026-12-05T00:00:00Z"}}}]}`

@@ -6,7 +6,7 @@ package quota
 // what they had reported: that is the base, which is below 0 then. So is what is used,
 // once a holder gives back what it had been charged before.
 //
-// Whoever stores the result does so only if a is still as it was read, and makes the
+// The caller stores the result only if a is still as it was read, and makes the
 // replicas void their leases ([Terms].Void), for they remember that nothing is left. A
 // repeat clears what was used since.
 func (a Account) Cleared() (cleared Account, used int64) {

@@ -40,7 +40,7 @@ type Orphan struct {
 	// Stale tells that the machine itself went down after that, or may have: what is
 	// remembered may be older than what was reported.
 	Stale bool
-	// Keep replaces Used and Reported in the journal, so that whoever recovers after
+	// Keep replaces Used and Reported in the journal, so that a process that recovers after
 	// this process was killed in its turn finds them. Nil: nobody will.
 	Keep func(used, reported int64) error
 

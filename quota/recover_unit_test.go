@@ -87,7 +87,7 @@ func (u unruly) Apply(ctx context.Context, op quota.Operation) (quota.Result, er
 }
 
 // TestRecover_P68_ToTheUnit: whatever was under way when the process was killed, and
-// however often whoever recovers fails or is killed, the account has what was used in
+// however often the recovering process fails or is killed, the account has what was used in
 // the end, and no lease of the dead.
 func TestRecover_P68_ToTheUnit(t *testing.T) {
 	t.Parallel()

@@ -10,13 +10,13 @@ type Settlement struct {
 
 // Settle settles a request that p, or a purse of the same account anywhere, was charged.
 // What it did not use can be spent again at once where p has a lease to put it into: the
-// account counts it as used, or as leased, to whoever was charged. The uncovered units
+// account counts it as used, or as leased, to the replica that was charged. The uncovered units
 // go back first, and into no lease. What it used beyond its charge counts in full, and
 // is taken from the leases as far as they go (A40, A41): the rest is a debt that the
 // account knows with the next operation, before it lends anything.
 //
 // It returns what of the use no lease covers: should that be settled again, as another
-// charge, its Uncovered. A repeat settles again: whoever calls makes sure that there is
+// charge, its Uncovered. A repeat settles again: the caller makes sure that there is
 // none.
 func (p *Purse) Settle(now Instant, s Settlement) (stillUncovered int64) {
 	switch extra := s.Used - s.Charged; {

@@ -40,7 +40,7 @@ func (r Rate) nothing() bool { return r.Amount <= 0 || r.Burst <= 0 }
 const Never = time.Duration(math.MaxInt64)
 
 // A Bucket is the token bucket of one rate limit of one tenant. It is a plain
-// value: whoever owns it guards it. The zero Bucket has a zero Rate and refuses
+// value: its owner guards it. The zero Bucket has a zero Rate and refuses
 // everything.
 type Bucket struct {
 	rate   Rate

@@ -228,7 +228,7 @@ func compare(t *rapid.T, b *ratelimit.Bucket, m *model, now int64) {
 			t.Fatalf("wait for %d: got %v, want the first moment at which it fits", n, wait)
 		}
 	}
-	// R32: whoever comes back to a full bucket finds what a new one would be.
+	// R32: a full bucket is as a new one would be.
 	nothing := m.rate.Amount == 0 || m.rate.Burst == 0
 	if b.Full(now) && !nothing && *b != ratelimit.NewBucket(m.rate, m.at) {
 		t.Fatalf("a full bucket differs from a new one: %+v", *b)

@@ -128,7 +128,7 @@ func (b *Board) tellRecalls(batch batch) {
 			continue
 		}
 		var r recallRecord
-		// Whoever writes what cannot be read here is another one, of another version.
+		// What cannot be read here was written by another one, of another version.
 		if json.Unmarshal(c.value(), &r) == nil && r.Incarnation == b.Incarnation() {
 			continue
 		}

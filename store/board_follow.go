@@ -153,7 +153,7 @@ func (b *Board) silentFor(d time.Duration) bool {
 }
 
 // tellAccount calls OnAccount unless it knows already, or ctx is done. What this
-// version cannot read is told by nobody: whoever has an operation on it hears why.
+// version cannot read is told by no one: an operation on it hears why.
 func (b *Board) tellAccount(ctx context.Context, f *following, kv *mvccpb.KeyValue) {
 	revision := kv.GetModRevision() // 0: it does not exist
 	account, err := decodeAccount(kv.GetValue())

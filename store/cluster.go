@@ -55,7 +55,7 @@ const (
 )
 
 // NewCluster returns the cluster that cfg names. It does not wait for it: an etcd
-// that is away is no error here. Whoever is done with it closes it.
+// that is away is not an error here. The caller closes it.
 func NewCluster(cfg Config) (*Cluster, error) {
 	var clients []*clientv3.Client
 	for _, e := range cfg.Endpoints {
@@ -79,7 +79,7 @@ func NewCluster(cfg Config) (*Cluster, error) {
 
 // ClusterOf returns the cluster that clients lead to, at least one, each by an
 // endpoint of its own. The first is preferred. They are closed by Close or by
-// whoever made them.
+// no matter which replica made them.
 func ClusterOf(clients ...*clientv3.Client) *Cluster {
 	c := &Cluster{log: zerolog.Nop()}
 	for _, client := range clients {

@@ -13,7 +13,7 @@ import (
 )
 
 // VersionKey returns the key whose revision voids what replicas hold of a tenant or of a
-// counter: whoever writes it makes them give their leases back, fill the buckets of a
+// counter: writing it makes them give their leases back, fill the buckets of a
 // counter, and ask again what is left.
 func VersionKey(tenant string) string { return versionsPrefix + escape(tenant) }
 

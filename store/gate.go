@@ -66,7 +66,7 @@ func decodeMinimum(value []byte, revision int64) Minimum {
 }
 
 // ReadMinimum reads what the store needs. The read is linearizable: a replica that
-// has registered before it is seen by whoever raises the minimum after it.
+// has registered before it is seen by a replica that raises the minimum after it.
 func ReadMinimum(ctx context.Context, kv Doer) (Minimum, error) {
 	r, err := get(ctx, kv, MinimumKey)
 	if err != nil {

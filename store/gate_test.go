@@ -106,7 +106,7 @@ func TestGate_S24_S25_ADocumentWaitsForTheLastOldReplica(t *testing.T) {
 	}
 }
 
-// S24: whoever registers or leaves in one batch with others is seen, in whatever order
+// S24: a replica that registers or leaves in one batch with others is seen, in whatever order
 // the batch tells of them.
 func TestGate_S24_ReplicasThatComeTogether(t *testing.T) {
 	t.Parallel()

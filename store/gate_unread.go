@@ -60,7 +60,7 @@ func (s *shelf) doubt(id docID) {
 
 // bar holds back what some live replica does not understand. The status says so even
 // where such a replica has said before that it cannot read the edit: that is no
-// mistake of whoever wrote it.
+// mistake of its author.
 func (s *shelf) bar(c *candidate, why plan.Problem) {
 	s.reject(Rejection{Kind: c.kind, Name: c.name, Revision: c.revision, Problems: []plan.Problem{why}}, c.doc)
 	r := s.rejected[c.docID]

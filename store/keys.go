@@ -46,7 +46,7 @@ const (
 	JobsPrefix = statePrefix + "jobs/"
 	// SweepKey tells which shards are swept next.
 	SweepKey = JobsPrefix + "sweep"
-	// SealsKey is put together with each new seal key: whoever moves it makes one.
+	// SealsKey is put together with each new seal key: the replica that moves it makes one.
 	SealsKey = JobsPrefix + "seals"
 	// SealsPrefix precedes the id of a seal key, 8 lower-case hex digits. Its value is
 	// JSON: key, the base64 of 16 bytes, which is a secret, and made, when that was by

@@ -13,7 +13,7 @@ import (
 const LeaveTimeout = 2 * time.Second
 
 // Owe has Run leave the liable key behind at its end: this replica has used what it could
-// not report, and whoever reports it from the journal needs the key.
+// not report, and the process that reports it from the journal needs the key.
 func (m *Members) Owe() { m.owes.Store(true) }
 
 func (m *Members) leftKeys(presence, liable *keptKey) []*keptKey {

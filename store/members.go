@@ -144,7 +144,7 @@ func (m *Members) Replicas() map[string]Presence {
 }
 
 // Run registers this replica and keeps it registered until ctx is done; then it
-// deletes its keys, so that nobody waits for them to run out. Whoever stops a
+// deletes its keys, so that no replica waits for them to run out. A process that stops a
 // replica settles its accounts first.
 func (m *Members) Run(ctx context.Context) error {
 	var wg sync.WaitGroup

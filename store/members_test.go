@@ -210,7 +210,7 @@ func TestMembers_CheckFindsALostKeyWithoutAWatch(t *testing.T) {
 }
 
 // The store's word that a replica is gone may be older than its liable key, and heard
-// after it: whoever asks is told that the incarnation goes on.
+// after it: a replica that asks is told that the incarnation goes on.
 func TestMembers_CheckTellsThatAnIncarnationGoesOn(t *testing.T) {
 	t.Parallel()
 	a := startMember(t, ownServer(t).Client(), "a", time.Minute)

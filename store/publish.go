@@ -18,7 +18,7 @@ const writeTimeout = 2 * time.Second
 const maxSearches = 200
 
 // publish makes c what is enforced, by compare and swap on both its keys. Several
-// replicas do this at the same time: whoever loses takes over what the winner
+// replicas do this at the same time: the loser takes over what the winner
 // wrote. Until etcd has it, c is not in force. Above feature level 1 the transaction
 // also finds that every live replica was judged, and raises the store's minimum.
 func (d *Documents) publish(ctx context.Context, c *candidate) error {
@@ -159,7 +159,7 @@ func (d *Documents) unpublish(ctx context.Context, id docID) error {
 	if err != nil {
 		return fmt.Errorf("end %s: %w", key, err)
 	}
-	// Whoever loses to one that ended it too takes that over at once: what else is
+	// One that loses to another that ended it too takes that over at once: what else is
 	// decided now may say the same rules as the document that is gone.
 	gone := r.Succeeded || r.Responses[0].GetResponseRange().GetCount()+r.Responses[1].GetResponseRange().GetCount() == 0
 	if !gone {

@@ -251,7 +251,7 @@ func (s *shelf) notice(c change) {
 }
 
 // setEffective takes over what is enforced. Documents of the published kinds are in
-// force by that, whoever found them valid.
+// force by that, no matter which replica found them valid.
 func (s *shelf) setEffective(id docID, revision int64, value []byte) {
 	s.moved = s.moved || id.kind == plan.KindRateLimits
 	record, err := decodeRecord[effectiveRecord](value)

@@ -30,7 +30,7 @@ const (
 // A Sweeper settles accounts that nobody touches: it folds holders that are not
 // liable any more and so returns what they held (A33, C101). It removes accounts whose
 // windows are long over of rate limit descriptors and of tenants without a document: there
-// is one for each value, or name, that anybody sends. It also removes recalls that everybody has heard. Every replica runs one; whoever moves the sweep key does
+// is one for each value, or name, that anybody sends. It also removes recalls that everybody has heard. Every replica runs one; the one that moves the sweep key does
 // the work of that minute, and two that work at once do no harm, for each write
 // compares what it was computed from. Fields are set before Run and not changed after.
 type Sweeper struct {

@@ -403,7 +403,7 @@ func TestSweep_A33_EveryShardHasItsTurn(t *testing.T) {
 }
 
 // Accounts of descriptors, and of tenants without a document, whose windows are long over
-// are removed, whoever is liable; those of running windows and of other tenants stay (P36).
+// are removed, no matter who is liable; those of running windows and of other tenants stay (P36).
 func TestSweep_C027_RemovesCountersOfWindowsLongOver(t *testing.T) {
 	t.Parallel()
 	c := ownServer(t).Client()

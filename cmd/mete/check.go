@@ -154,7 +154,7 @@ func (s settings) checkListeners(c *complaints) {
 	}
 	s.checkListener(c, "metrics-listen", s.MetricsListen, false, "metrics and probes are always plain HTTP:")
 	if len(s.EtcdEndpoints) == 0 {
-		s.checkListener(c, "etcd-listen", s.EtcdListen, false, "the embedded etcd is open to whoever reaches it:")
+		s.checkListener(c, "etcd-listen", s.EtcdListen, false, "the embedded etcd is open to everyone who reaches it:")
 	}
 	open := map[string]string{
 		"grpc-listen": s.GRPCListen, "admin-listen": s.AdminListen, "metrics-listen": s.MetricsListen, "peer-listen": s.PeerListen,

@@ -27,7 +27,7 @@ type config struct {
 	// nothing and anybody on the way can read and write.
 	InsecureListen bool `name:"insecure-listen" help:"allow listening beyond loopback without TLS"`
 
-	EtcdListen       string   `name:"etcd-listen" help:"client address of the embedded etcd: host:port, which whoever is on the machine can read and write, or unix:///path, which this user alone can"`
+	EtcdListen       string   `name:"etcd-listen" help:"client address of the embedded etcd: host:port, which everyone on the machine can read and write, or unix:///path, which this user alone can"`
 	EtcdEndpoints    []string `name:"etcd-endpoints" help:"addresses of an etcd cluster; none: etcd is embedded"`
 	EtcdCA           string   `name:"etcd-ca" help:"file with the certificate authority of the etcd cluster"`
 	EtcdCert         string   `name:"etcd-cert" help:"file with the client certificate for the etcd cluster"`

@@ -39,7 +39,7 @@ func listenEtcd(ctx context.Context, c config) (net.Listener, error) {
 // fault.
 func startEtcd(ctx context.Context, c config, l net.Listener, log zerolog.Logger) (*embedded.Server, error) {
 	if l == nil {
-		log.Warn().Str("etcd-listen", c.EtcdListen).Msg("the embedded etcd has no password: whoever is on this machine, in any container of a pod too, can read and change everything in it, " +
+		log.Warn().Str("etcd-listen", c.EtcdListen).Msg("the embedded etcd has no password: everyone on this machine, in any container of a pod too, can read and change everything in it, " +
 			"keys that seal reservations included; an etcd-listen such as unix:///path, in data-dir say, keeps all but this user out")
 	}
 	return embedded.Start(ctx, embedded.Config{Dir: c.DataDir, ClientURL: c.EtcdListen, Listener: l, Log: log})

@@ -11,7 +11,7 @@ import (
 	"github.com/meteproject/mete/store"
 )
 
-// A gate keeps this mete from entering a store that needs a newer one. Whoever puts a
+// A gate keeps this mete from entering a store that needs a newer one. A replica that puts a
 // document in force that only newer versions can read either sees this replica's
 // presence and waits, or raises the store's minimum before; so the minimum is read
 // once more when the presence is there.

@@ -35,7 +35,7 @@ func TestGate_S25_S26_TooOldForTheStore(t *testing.T) {
 	putDocuments(t, etcd)
 	conn := connect(t, a.GRPC)
 	eventually(t, "an admitted request", func() bool { return admits(t, conn, "org:acme") })
-	// Whoever raised it before would have waited for this replica to go.
+	// A replica that raised it before would have waited for this replica to go.
 	eventually(t, "the second look", func() bool { return strings.Contains(first.log.String(), "new enough for the store\"") })
 	if _, err := etcd.Put(t.Context(), store.MinimumKey, fmt.Sprintf(`{"feature_level": %d, "version": "v9.0.0"}`, plan.FeatureLevel+1)); err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func minimumOf(level int) func() (clientv3.OpResponse, error) {
 	}
 }
 
-// S25: the minimum is read once more when the presence is there: whoever raised it
+// S25: the minimum is read once more when the presence is there: a replica that raised it
 // before could not see this replica.
 func TestGate_S25_LooksAgainOnceItIsRegistered(t *testing.T) {
 	t.Parallel()

@@ -84,7 +84,7 @@ func (w debugWriter) Write(line []byte) (int, error) {
 }
 
 // endStreams ends streams once closing is closed that never end by themselves, and for which
-// a graceful stop would wait: health watches and whoever looks around by reflection. Log
+// a graceful stop would wait: health watches and clients of reflection. Log
 // streams see to their end themselves.
 func endStreams(closing <-chan struct{}) grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {

@@ -43,7 +43,7 @@ func (m *mete) openPages(ctx context.Context) (err error) {
 
 const (
 	// missAfter is how long after it was ready a replica waits for the log of what killed
-	// processes have left: Envoy sends it once a second, to whoever is there.
+	// processes have left: Envoy sends it once a second, to the process that is there.
 	missAfter = time.Minute
 	// missAllAfter is how long a reservation can be settled.
 	missAllAfter = 24 * time.Hour

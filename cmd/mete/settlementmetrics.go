@@ -100,7 +100,7 @@ func (c *settlementCollector) Collect(ch chan<- prometheus.Metric) {
 	s.counter(c.aboveMax, r.Decider.AboveMax)
 	s.counter(c.unknownTariffs, r.Decider.UnknownTariffs)
 	s.counter(c.forgiven, r.Decider.Forgiven)
-	for result := authz.SettledAsReserved; result <= authz.SettledLate; result++ { // what was settled here, whoever heard of it
+	for result := authz.SettledAsReserved; result <= authz.SettledLate; result++ { // what was settled here, no matter which replica heard of it
 		s.counter(c.settled, r.Decider.Settled[result], result.Word())
 	}
 	for result := authz.SettledForged; result <= authz.SettledDropped; result++ {

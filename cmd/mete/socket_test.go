@@ -77,7 +77,7 @@ func TestServe_P33_UnixSockets(t *testing.T) {
 	if code, body := overSocket(t, got.Metrics, "GET", "/readyz", ""); code != 200 {
 		t.Errorf("readyz: %d %s", code, body)
 	}
-	// Whoever gets to the socket is on this machine.
+	// A client of the socket is on this machine.
 	if code, body := overSocket(t, got.Metrics, "PUT", "/debug/loglevel", "warn"); code != 200 {
 		t.Errorf("loglevel: %d %s", code, body)
 	}

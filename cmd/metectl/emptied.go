@@ -7,7 +7,7 @@ import (
 	"github.com/meteproject/mete/plan"
 )
 
-// An emptied is a plan in use that an edit leaves without limits: whoever is on it would
+// An emptied is a plan in use that an edit leaves without limits: a tenant on it would
 // be served without any.
 type emptied struct {
 	plan    string

@@ -59,7 +59,7 @@ func (j *Journal) free(at slot) {
 	}
 }
 
-// growAhead makes room before it is needed: whoever opens a cell holds locks that
+// growAhead makes room before it is needed: the opener of a cell holds locks that
 // requests wait for.
 func (j *Journal) growAhead(s *shelf, low int) {
 	j.grow(s, low)

@@ -61,7 +61,7 @@ func (p *process) kill() {
 }
 
 // freePorts returns ports of the loopback that nobody listens on, below those that
-// the system gives to whoever asks for any: a member that is down for a moment finds
+// the system gives to a process that asks for any: a member that is down for a moment finds
 // its own ports free again.
 func freePorts(n int) ([]int, error) {
 	const lowest, count = 20_000, 12_000

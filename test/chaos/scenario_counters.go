@@ -98,7 +98,7 @@ type countCallers struct {
 
 // call sends a request of one to three descriptors, and perhaps what came of it back.
 func (c *countCallers) call(ctx context.Context, rng *rand.Rand) {
-	within := c.patience // whoever stands still answers in the end
+	within := c.patience // a process that stands still answers in the end
 	if rng.IntN(50) == 0 {
 		within = 100 * time.Millisecond // and some callers do not wait
 	}

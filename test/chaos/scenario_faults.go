@@ -56,7 +56,7 @@ func (w *world) plansLoad(seed uint64, plans []planDoc, patience time.Duration) 
 	}
 	return load{callers: 400, rate: 1000, seed: seed, f: func(ctx context.Context, rng *rand.Rand) {
 		to, units := w.replicas[rng.IntN(len(w.replicas))], []int64{1, 1, 1, 2, 3, 7}[rng.IntN(6)]
-		within := patience // whoever stands still answers in the end
+		within := patience // a process that stands still answers in the end
 		if rng.IntN(50) == 0 {
 			within = 100 * time.Millisecond // and some callers do not wait
 		}

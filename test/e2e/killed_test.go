@@ -46,7 +46,7 @@ func TestKilled_A45_A47_P68_RestartReportsToTheUnit(t *testing.T) {
 		return err == nil && liable.Count == 1
 	})
 	a.await(t)
-	a.admit(t, 1) // whoever touches the account next closes the leases of the dead one
+	a.admit(t, 1) // the next operation on the account closes the leases of the dead one
 	if used, leased := a.usage(t); !within(used) || leased > 10 {
 		t.Errorf("metectl says %d used and %d on lease; %d were served, and one first lease is of 10", used, leased, served.Load())
 	}

@@ -52,7 +52,7 @@ func unasked() section {
 // local are the requests that Envoy itself answers.
 func local() section {
 	const unasked = "Envoy did not ask mete: nothing is counted."
-	return section{"Envoy answers itself", "Where mete was asked the status decides, whoever made the answer. To give such a route away, let Envoy not ask (`disabled: true`).", []outcome{
+	return section{"Envoy answers itself", "Where mete was asked the status decides, no matter what made the answer. To give such a route away, let Envoy not ask (`disabled: true`).", []outcome{
 		{name: "direct_response", happened: "a fixed answer of Envoy's configuration", saw: "200", costs: untold, why: "A 200 is an answer. It tells no number of units, so what was reserved stands.", log: "200 - direct_response", how: script{route: "direct"}},
 		{name: "redirect-route", happened: "a redirect of Envoy's configuration", saw: "301", costs: untold, why: "A redirect is an answer. It tells no number of units, so what was reserved stands.", log: "301 - direct_response", how: script{route: "redirect"}},
 		{name: "noroute", happened: "no route of Envoy's fits", saw: "404", costs: free, why: unasked, blind: true, log: "404 NR route_not_found", how: script{host: "nowhere"}},

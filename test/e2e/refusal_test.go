@@ -116,7 +116,7 @@ func TestEnvelope_C46_QuotaAndRate(t *testing.T) {
 	}
 }
 
-// Whoever is not verified is counted for nobody (C36).
+// A caller that is not verified is counted for no tenant (C36).
 func TestUnverified_C36_NotCounted(t *testing.T) {
 	t.Parallel()
 	a := newApp(t, shared(t), `

@@ -41,8 +41,8 @@ func TestRoutes_C169_ALookThatCostsNothing(t *testing.T) {
 	a := newApp(t, shared(t), "monthly: {kind: quota, amount: 10, reset: {calendar: month}}")
 	a.put(t, map[string]string{"routes/" + a.name: document("Routes", a.name, `  app: `+a.name+`
   rules:
-    - {name: limits, match: {methods: [HEAD], path: /limits}, meter: false, check: false, reason: whoever looks takes nothing}
-    - {name: left, match: {methods: [HEAD], path: /left}, meter: false, reason: whoever looks takes nothing}`)})
+    - {name: limits, match: {methods: [HEAD], path: /limits}, meter: false, check: false, reason: a look takes nothing}
+    - {name: left, match: {methods: [HEAD], path: /left}, meter: false, reason: a look takes nothing}`)})
 	a.awaitRoutes(t)
 	look := func(path string, status int, left string) {
 		t.Helper()

@@ -58,7 +58,7 @@ func TestBilling_A16_TenantsOwnDay(t *testing.T) {
 	wantHeader(t, a.admit(t, 1), "X-Quota-Reset", end.UTC().Format("2006-01-02T15:04:05.000Z"))
 }
 
-// Whoever has no limit per second has none (R11); of two the minute caps what goes
+// A tenant without a limit per second has none (R11); of two the minute caps what goes
 // on and the second caps bursts (R18).
 func TestTwoRates_R11_R18(t *testing.T) {
 	t.Parallel()
