@@ -28,7 +28,7 @@ GEN_GRPC_STAMP    := $(BIN)/.protoc-gen-grpc-$(GEN_GRPC_VERSION)
 GEN_CONNECT_STAMP := $(BIN)/.protoc-gen-connect-$(GEN_CONNECT_VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos lint build bench fuzz generate zones clean envoy servers
+.PHONY: help demo test chaos lint house build bench fuzz generate zones clean envoy servers
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,8 +45,12 @@ chaos: envoy ## kills, pauses, lost replies and restarts under load, of tenants 
 	@$(GO) build -o $(BIN)/chaos ./test/chaos
 	@$(BIN)/chaos $(if $(SEED),-seed $(SEED)) $(if $(LONG),-long) $(if $(CHAOS),-for $(CHAOS)) $(if $(ONLY),-only $(ONLY))
 
-lint: $(LINT_STAMP) ## golangci-lint with the rules of .golangci.yml
+lint: $(LINT_STAMP) ## golangci-lint with the rules of .golangci.yml, and the bounds of tools/house
 	$(BIN)/golangci-lint run ./...
+	@$(GO) run ./tools/house -quiet -unused 60 -function 60 -file 400
+
+house: ## how large packages are, and how many of their files reach each other in a circle
+	@$(GO) run ./tools/house
 
 build: ## bin/mete and bin/metectl
 	$(GO) build -trimpath -ldflags '-s -w' -o $(BIN)/ ./cmd/...
