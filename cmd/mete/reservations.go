@@ -162,10 +162,18 @@ func (m *mete) listLeft(now time.Time, f *leftFilter) leftList {
 		}
 		list.Matching++
 		list.Reservations = append(list.Reservations, *one)
+		if len(list.Reservations) >= 2*mostListed {
+			list.Reservations = oldest(list.Reservations)
+		}
 	})
-	slices.SortStableFunc(list.Reservations, func(a, b leftReservation) int { return strings.Compare(a.Decision, b.Decision) })
-	list.Reservations = list.Reservations[:min(len(list.Reservations), mostListed)]
+	list.Reservations = oldest(list.Reservations)
 	return list
+}
+
+// oldest returns the oldest of some reservations, sorted, as many as are listed.
+func oldest(some []leftReservation) []leftReservation {
+	slices.SortStableFunc(some, func(a, b leftReservation) int { return strings.Compare(a.Decision, b.Decision) })
+	return some[:min(len(some), mostListed)]
 }
 
 // forgive settles what f means as if it had cost nothing.

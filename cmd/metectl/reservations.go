@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -213,6 +214,10 @@ func (c *cli) forgive(ctx context.Context, admin string, r forgiveRequest, older
 	}
 	var done forgiveReport
 	if err := c.call(ctx, a, what, "/v1/reservations/forgive", r, &done); err != nil {
+		var f *failure
+		if errors.As(err, &f) && f.code == exitUnreachable {
+			f.next = "try again; what a replica was asked about before that is told as already settled then, and stays charged"
+		}
 		return err
 	}
 	return c.tellForgiven(done)
