@@ -134,3 +134,26 @@ func TestRate_R23_AShareThatGrowsRefills(t *testing.T) {
 		}
 	})
 }
+
+// C151: what a limit is owed that is renamed, or removed, is counted as forgiven.
+func TestOwe_C151_ALimitThatIsGone(t *testing.T) {
+	t.Parallel()
+	for name, limits := range map[string]string{
+		"renamed":      "per_minute: {kind: rate, unit: tokens, amount: 100, window: 1m}",
+		"a quota now":  "tpm: {kind: quota, unit: tokens, amount: 100, reset: {calendar: day}}",
+		"another unit": "other: {kind: rate, amount: 100, window: 1m}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				k := debtDesk(t)
+				k.end(k.token(k.must(at("/chat"), authz.Allowed)), tells(200, "x-usage", "500"))
+				k.put(planDoc("free", limits))
+				k.must(at("/chat"), authz.Allowed)
+				if got := k.d.Stats().Forgiven; got != 400 {
+					t.Errorf("%d units are forgiven, want 400", got)
+				}
+			})
+		})
+	}
+}

@@ -182,7 +182,7 @@ func (n *node) follow(cur *current, now quota.Instant, terms *plan.NodeTerms, ap
 		forgiven += n.turn(s, cur, now, terms, l, app)
 		slots[i] = s
 	}
-	n.replace(app.Name, slots)
+	forgiven += n.replace(now, app.Name, slots)
 	n.generation, n.followed = cur.generation, now.Mono
 	return slots, forgiven
 }
@@ -198,8 +198,8 @@ func (n *node) slot(app string, l *plan.EffectiveLimit) *slot {
 }
 
 // replace makes slots those of an app, and closes the purses of the ones that are
-// no longer among them.
-func (n *node) replace(app string, slots []*slot) {
+// no longer among them. It returns how many units of debts are forgiven with these.
+func (n *node) replace(now quota.Instant, app string, slots []*slot) (forgiven int64) {
 	old := n.slots
 	n.slots = slices.Clone(slots)
 	for _, s := range old {
@@ -208,10 +208,15 @@ func (n *node) replace(app string, slots []*slot) {
 		}
 	}
 	for _, s := range old {
-		if !slices.Contains(n.slots, s) {
-			n.leave(s)
+		if slices.Contains(n.slots, s) {
+			continue
+		}
+		n.leave(s)
+		if s.limit.Kind == plan.Rate {
+			forgiven += s.bucket.Debt(now.Mono)
 		}
 	}
+	return forgiven
 }
 
 // turn makes s follow l, and returns how many units of a debt were forgiven. A new rate
