@@ -27,7 +27,7 @@ func (p *Purse) count(now Instant, used int64) {
 	p.used = used
 	p.remember(now)
 	if !p.pending.set {
-		p.pending = refusal{at: now, set: true}
+		p.pending = since{now, true}
 	}
 	last := len(p.marks) - 1
 	if last >= 0 && now.since(p.marks[last].at) < markEvery {

@@ -123,7 +123,7 @@ func (p *Purse) join(now Instant, holder string) {
 	p.held, p.exact, p.contacted, p.maybe = 0, 0, false, false
 	p.holder, p.seq, p.reported, p.reserved.told = holder, 0, 0, 0
 	if p.used != 0 {
-		p.pending = refusal{at: now, set: true}
+		p.pending = since{now, true}
 		p.remember(now)
 	}
 }
@@ -276,7 +276,7 @@ func (p *Purse) close(now Instant, res Result) {
 // notApplied drops an operation that the store would not do; the next one carries
 // what it reported. One that may have been applied before is repeated.
 func (p *Purse) notApplied(now Instant) {
-	p.failed = refusal{at: now, set: true}
+	p.failed = since{now, true}
 	p.retryAt = now.Mono + int64(probeEvery)
 	if !p.doubt {
 		p.op = nil
@@ -303,7 +303,7 @@ func (p *Purse) applied(now Instant, op *Operation, res Result) {
 	p.reserved.told = op.Reserved
 	p.meets(res.Used != res.Own || res.Leased > p.held)
 	p.know(now, res.Own)
-	p.pending = refusal{at: p.opAsked, set: p.used != p.reported}
+	p.pending = since{p.opAsked, p.used != p.reported}
 	p.settleExcess(res)
 	p.overdue = false
 	if !p.stale && !p.keeper.learning(now) { // else a report alone is answered
@@ -311,7 +311,7 @@ func (p *Purse) applied(now Instant, op *Operation, res Result) {
 	}
 	p.learn(now, res)
 	if op.Want > 0 {
-		p.failed = refusal{} // a report alone does not tell that leases are to be had
+		p.failed = since{} // a report alone does not tell that leases are to be had
 	}
 	if op.Want > 0 && !p.closing && p.terms.worth(p.opTerms) && op.Holder == p.keeper.incarnation() {
 		p.renewed(now, op, res)
@@ -335,11 +335,11 @@ func (p *Purse) renewed(now Instant, op *Operation, res Result) {
 	p.inSlice = res.Left+res.Granted <= op.ExactBelow
 	switch {
 	case res.Granted > 0:
-		p.refusal, p.dry, p.waiting, p.recall.until = refusal{}, refusal{}, refusal{}, 0
+		p.refusal, p.dry, p.waiting, p.recall.until = refusal{}, since{}, since{}, 0
 		p.lots = append(p.lots, lot{id: op.Seq, left: res.Granted, asked: p.opAsked})
 	case p.mayRecall(now, op, res):
 	case p.wait == nil && p.recallable(op, res):
-		p.dry, p.waiting = refusal{at: now, set: true}, refusal{} // the next request will recall it
+		p.dry, p.waiting = since{now, true}, since{} // the next request will recall it
 	default:
 		p.refuse(now, res.Left)
 		p.tellRefused(now)

@@ -52,87 +52,21 @@ type Purse struct {
 	window Window
 	keeper *Keeper
 	mu     sync.Locker
+	terms  *Terms
+	local  bool // see NewLocal
 
-	terms *Terms
-	lots  []lot // oldest first
-	used  int64 // cumulative, under holder
-	past  int64 // used beyond MaxUnits, where counting ends; kept for what is given back
-	marks []mark
-	// pending is since when, if set, there is use, or a refund, that is not reported.
-	pending refusal
-	overdue bool // etcd answers again: what was let on meanwhile is reported at once
-	cell    Cell // nil: nothing to be remembered yet
-
-	reserved reservations
-
-	over, opOver excess // as it is, and as the operation under way reports it
-	suspect      int64  // spent from leases since terms may have changed unheard
-	outage       outage
-	recall       recall
-	following    bool  // the board tells of the account's changes
-	returning    bool  // another replica has asked for what is not needed
-	wantedUntil  int64 // monotonic time until which another replica may be refusing requests
-
-	// What the store knows, as of the last operation that is known to be applied.
-	holder      string // incarnation that used and seq belong to; "": none yet
-	seq         uint64
-	reported    int64
-	held        int64 // units that it counts as leased to us
-	exact       int64 // of held, that count as used when holder is gone
-	others      int64 // used by others
-	unbased     bool  // cell counts from what the store has of a forerunner
-	contacted   bool
-	lastContact Instant
-
-	op       *Operation // under way, or of unknown outcome
-	opTerms  *Terms
-	opAsked  Instant
-	doubt    bool       // an earlier try of op may have been applied
-	inquest  *Operation // of a lost holder: op asks whether it was applied
-	recount  *Operation // reports what has waited too long: op asks whether it was applied
-	maybe    bool       // an operation before op may have been applied by a holder that is gone since
-	stale    bool       // the terms are old: nothing is asked for until they change
-	poked    bool       // the keeper knows that a renewal is due
-	refusal  refusal
-	dry      refusal       // as refusal, while others hold units that nobody has recalled
-	waiting  refusal       // since when, if set, requests wait for a lease that nobody grants or refuses
-	wait     chan struct{} // closed when the operation that waiters need has ended
-	need     int64         // of the largest waiter
-	needs    int64         // of all waiters
-	crowd    int64         // what those lacked who were last told to look again
-	batch    int64         // spendable just after the last grant
-	inSlice  bool          // units are lent only as requests wait for them
-	spent    bool          // since the last grant
-	demand   demand
-	salt     uint64 // of the next jitter
-	closing  bool
-	filled   Instant       // when the last grant was asked for
-	early    time.Duration // how much before its time that grant is renewed (P69)
-	reviewAt int64         // monotonic time of the next planned look; 0: none
-	retryAt  int64         // monotonic time before which the store is not asked
-	failed   refusal       // of the store to answer, or to answer in time
-	closedAt Instant
-
-	gone  bool // forgotten: another purse may have taken its place
-	local bool // see NewLocal
-
-	newUntil int64 // monotonic time until which its name is new, see Newcomer
-	ration   int64 // the minute of the ration that its account takes up; 0: none
-
-	// Guarded by the keeper's lock.
-	busy   bool // a goroutine of the keeper is with the store for this purse
-	queued bool // in one of the keeper's queues
-	urgent bool // in the one of those that are waited for
-	again  bool // poked while busy
-	late   bool // of a new name, which goes after the others; as of when it was queued or taken
-}
-
-// A refusal remembers when something was not to be had: of a store that had no more
-// than left units to give, or of one that gave no answer.
-type refusal struct {
-	at   Instant
-	left int64
-	set  bool
+	stock
+	tally
+	known
+	flight
+	waiters
+	refusals
+	recalls
+	doubts
+	newcomer
+	agenda
+	ending
+	place
 }
 
 // Key returns the account that p belongs to.
@@ -312,7 +246,7 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 	}
 	same, voided := t.worth(p.terms), t.Void != p.terms.Void
 	if p.stale {
-		p.stale, p.failed, p.waiting = false, refusal{}, refusal{}
+		p.stale, p.failed, p.waiting = false, since{}, since{}
 	}
 	counted := p.terms.Counts // until now: no lease was spent from, and no quota passed
 	p.terms = t
@@ -327,7 +261,7 @@ func (p *Purse) SetTerms(now Instant, t *Terms) {
 	}
 	p.suspect = 0
 	p.lots, p.batch = nil, 0
-	p.refusal, p.dry = refusal{}, refusal{}
+	p.refusal, p.dry = refusal{}, since{}
 	p.recall.until = 0
 	p.unfollow()
 	if p.held > 0 || p.used != p.reported || p.wait != nil {
@@ -348,7 +282,7 @@ func (p *Purse) Close() {
 
 func (p *Purse) shut() {
 	p.closing, p.closedAt = true, p.keeper.now()
-	p.lots, p.batch, p.waiting = nil, 0, refusal{}
+	p.lots, p.batch, p.waiting = nil, 0, since{}
 	p.recall.until = 0
 	p.unfollow()
 }

@@ -106,7 +106,7 @@ func (k *Keeper) dropLate(p *Purse) bool {
 
 // newPurse makes a purse. The caller holds k's lock.
 func (k *Keeper) newPurse(key Key, window Window, terms *Terms, lock sync.Locker) *Purse {
-	return &Purse{key: key, window: window, keeper: k, mu: lock, terms: terms, salt: k.nextSalt()}
+	return &Purse{key: key, window: window, keeper: k, mu: lock, terms: terms, agenda: agenda{salt: k.nextSalt()}}
 }
 
 // has reports whether p is one that k has not forgotten. The caller holds k's lock.

@@ -30,7 +30,7 @@ type recall struct {
 	until int64 // monotonic time; 0: none is under way
 	send  bool  // the others are still to be asked
 	owed  bool  // they hold units, and were asked too lately to be asked again
-	sent  refusal
+	sent  since
 	told  int64 // monotonic time of the last word to the others that nobody waited for; 0: none
 	left  int64 // as last heard
 	least int64
@@ -50,7 +50,7 @@ func (p *Purse) mayRecall(now Instant, op *Operation, res Result) bool {
 		p.recall.until = until
 		p.recall.send = !p.recall.sent.set || now.since(p.recall.sent.at) >= recallEvery
 		if p.recall.owed = !p.recall.send; p.recall.send {
-			p.recall.sent = refusal{at: now, set: true}
+			p.recall.sent = since{now, true}
 		}
 	}
 	p.follow()
@@ -138,13 +138,13 @@ func (p *Purse) recalling(now Instant) bool {
 // as long as a refusal is remembered.
 func (p *Purse) payRecall(now Instant) {
 	if p.recall.owed && now.since(p.recall.sent.at) >= recallEvery {
-		p.recall.send, p.recall.owed, p.recall.sent = p.refusal.set, false, refusal{at: now, set: true}
+		p.recall.send, p.recall.owed, p.recall.sent = p.refusal.set, false, since{now, true}
 	}
 }
 
 // refuse remembers that no more than left is to be had (A35).
 func (p *Purse) refuse(now Instant, left int64) {
-	p.refusal, p.waiting = refusal{at: now, left: max(0, left), set: true}, refusal{}
+	p.refusal, p.waiting = refusal{since{now, true}, max(0, left)}, since{}
 	p.recall.until = 0
 	p.needs = min(p.needs, p.refusal.left) // nobody comes back for what is refused
 	p.follow()

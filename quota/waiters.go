@@ -10,7 +10,7 @@ func (p *Purse) Await(n int64) <-chan struct{} {
 		p.wait = make(chan struct{})
 	}
 	if !p.waiting.set {
-		p.waiting = refusal{at: p.keeper.now(), set: true}
+		p.waiting = since{p.keeper.now(), true}
 	}
 	p.need = max(p.need, n)
 	p.needs = min(p.needs+n, MaxUnits)
@@ -58,7 +58,7 @@ func (p *Purse) GaveUp(now Instant, waited time.Duration) (spent bool) {
 		return false
 	}
 	if waited >= p.Wait() || p.waiting.set && now.since(p.waiting.at) >= p.Wait() {
-		p.failed = refusal{at: now, set: true}
+		p.failed = since{now, true}
 	}
 	if p.op != nil && now.since(p.opAsked) >= max(p.keeper.cfg.Wait, p.Wait()) || p.keeper.lostHolder() {
 		p.keeper.Fail(now)
