@@ -24,7 +24,6 @@ type cli struct {
 	user               string
 	timeout            time.Duration
 	output             string
-	color              string
 	endpointsByDefault bool // nobody named a store; for the hint of an error
 	settled            bool // the command line is right; what fails now is no mistake in it
 }
@@ -53,7 +52,7 @@ func (c *cli) rootCommand() *cobra.Command {
 It talks to etcd, at 127.0.0.1:2379 unless --endpoints, --data-dir or the environment
 (METECTL_ENDPOINTS, else ETCDCTL_ENDPOINTS) says otherwise. Each global flag has such a
 variable: METECTL_CACERT, METECTL_CERT, METECTL_KEY, METECTL_USER, METECTL_PASSWORD,
-METECTL_DATA_DIR, METECTL_TIMEOUT, METECTL_OUTPUT, METECTL_COLOR. Those for etcd fall back to
+METECTL_DATA_DIR, METECTL_TIMEOUT, METECTL_OUTPUT. Those for etcd fall back to
 etcdctl's: ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY, ETCDCTL_USER, ETCDCTL_PASSWORD.
 
 Exit codes: 0 done; 1 a negative answer (differences found, something rejected); 2 wrong
@@ -77,7 +76,6 @@ unreachable or timed out; 8 partly done; 130 interrupted.`,
 	f.StringVar(&c.user, "user", "", "etcd user, `name[:password]`; the password better in METECTL_PASSWORD")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "longest `time` for everything a command asks of the store")
 	f.StringVarP(&c.output, "output", "o", "table", "`form` of the output: table, json, yaml or name")
-	f.StringVar(&c.color, "color", "auto", "auto, always or never; output has no colour today, words carry the meaning")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError(err.Error(), cmd.CommandPath()+" --help lists the flags")
 	})
@@ -89,7 +87,7 @@ unreachable or timed out; 8 partly done; 130 interrupted.`,
 	return root
 }
 
-// unknownCommand refuses what is no command, and tells of those that look like it.
+// unknownCommand refuses what is not a command, and tells of those that look like it.
 func unknownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -105,16 +103,11 @@ func unknownCommand(root *cobra.Command, args []string) error {
 // settle fills the global flags from the environment and checks them.
 func (c *cli) settle(cmd *cobra.Command) error {
 	changed := func(flag string) bool { return cmd.Flags().Changed(flag) }
-	for flag, value := range map[string]*string{"output": &c.output, "color": &c.color} {
-		if v := c.env("METECTL_" + strings.ToUpper(flag)); v != "" && !changed(flag) {
-			*value = v
-		}
+	if v := c.env("METECTL_OUTPUT"); v != "" && !changed("output") {
+		c.output = v
 	}
 	if !slices.Contains([]string{"table", "json", "yaml", "name"}, c.output) {
 		return usageError(fmt.Sprintf("-o %s is unknown", c.output), "use -o table, json, yaml or name")
-	}
-	if !slices.Contains([]string{"auto", "always", "never"}, c.color) {
-		return usageError(fmt.Sprintf("--color %s is unknown", c.color), "use --color auto, always or never")
 	}
 	for flag, value := range map[string]*string{"cacert": &c.cacert, "cert": &c.cert, "key": &c.key, "user": &c.user} {
 		if !changed(flag) {
