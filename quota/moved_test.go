@@ -161,3 +161,18 @@ func TestRefund_A26_OfATreeThatWasLeft(t *testing.T) {
 		k.wantUsed(t, 10, 30)
 	})
 }
+
+// Requests that come at once after a move are charged in the tree that the tenant is in,
+// while what was used before is reported where it was.
+func TestOpen_A26_AtOnceAfterAMove(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newMovingTill(t)
+		k.request("org:a", 10)
+		k.request("org:b", 7)
+		k.request("org:b", 1)
+		k.request("org:a", 5) // back before all is reported
+		k.request("org:c", 2)
+		k.wantUsed(t, 15, 10)
+	})
+}

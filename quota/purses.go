@@ -10,7 +10,8 @@ import (
 // as the purse is not forgotten. The caller holds it.
 //
 // Where the open one belongs to another tree, because the tenant has moved, it is
-// closed: Open returns it until it is settled, and opens one in the new tree then.
+// closed, and settled beside the one that Open returns. Where both trees have one account,
+// Open returns the closed one until it is settled.
 func (k *Keeper) Open(key Key, window Window, terms *Terms, lock sync.Locker) *Purse {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -19,13 +20,17 @@ func (k *Keeper) Open(key Key, window Window, terms *Terms, lock sync.Locker) *P
 		case p.key.Root == key.Root:
 			p.closing = false
 			return p
-		case !p.Settled():
+		case p.Settled():
+			k.drop(p)
+		default:
 			p.shut()
 			k.enqueue(p)
 			k.signal()
-			return p
+			if k.same(p.key, key) {
+				return p
+			}
+			k.late[key.account()] = append(k.late[key.account()], p)
 		}
-		k.drop(p)
 	}
 	p := k.lateOf(key)
 	switch {
